@@ -201,7 +201,7 @@ def throughput(work: Path, given: Any) -> Iterator[Row]:
 
 def timed_longest(call: Callable[[], object], engine: Processes | None) -> tuple[float, float]:
     """Seconds by the clock, and processor time of the driver and of the worker that takes most: what it takes on idle cores."""
-    workers = [] if engine is None else [one.process.pid for one in engine.pool._processes]
+    workers = [] if engine is None else [one.process.pid for one in engine.pool._processes.values()]
     before, used = [processor_seconds(worker) for worker in workers], time.process_time()
     clock = timed(call)
     most = max(

@@ -17,6 +17,7 @@
     ├── SomeFailedError          some of several trainings failed; the others are complete
     ├── WorkerLostError          a unit of work could not be finished: its worker died each time, or memory ran out
     ├── ModelOutputError         the model answered with something that is not a log-probability
+    │   └── NoNumberError        it did so for some inputs; those are left out, and what does not depend on them is measured
     └── ModelChangedError        an endpoint answers as a different model than before; the answers are not combined
 
 The command line prints the message of any of these as one line and exits with 2. Any other exception is a bug.
@@ -169,6 +170,14 @@ class WorkerLostError(CoalmineError):
 
 class ModelOutputError(CoalmineError):
     """The model answered with something that is not a log-probability; nothing can be concluded from it."""
+
+
+class NoNumberError(ModelOutputError):
+    """The model gave no finite number for an input.
+
+    Audits leave that input out, and say so; it is raised only where nothing is left to measure. Any other ModelOutputError ends the
+    audit: a model that answers the same question in two ways cannot be relied on anywhere.
+    """
 
 
 class ModelChangedError(CoalmineError):

@@ -130,7 +130,11 @@ def _verify(run: ModelRun, given: Extract, chosen: CanarySet, output: Output) ->
     """Search the formats of canaries, write which come out, and show it."""
     from coalmine.audits.extraction.measuring import verify_extraction
     from coalmine.audits.extraction.results import extraction_file, save_verification
-    from coalmine.audits.extraction.table import certificates_in_words, verification_table
+    from coalmine.audits.extraction.table import (
+        certificates_in_words,
+        not_searched_in_words,
+        verification_table,
+    )
     from coalmine.storage.files import check_places
     from coalmine.visible import visible
 
@@ -151,6 +155,7 @@ def _verify(run: ModelRun, given: Extract, chosen: CanarySet, output: Output) ->
     output.say(
         verification_table(results, extractions),
         *certificates_in_words(extractions),
+        *not_searched_in_words(results),
         f"Results: {visible(str(directory))}",
     )
     output.document(

@@ -12,10 +12,12 @@ from typing import Any, NamedTuple, TypeVar
 from coalmine.engines.engine import Engine, Job
 from coalmine.engines.ledger import Ledger
 from coalmine.engines.units import Arrays, Outcome, Unit, Work
-from coalmine.errors import CoalmineError, NotMeasurableError, WorkerLostError
+from coalmine.errors import CoalmineError, NoNumberError, NotMeasurableError, WorkerLostError
 from coalmine.progress import Progress, Silent
 
 Result = TypeVar("Result")
+# Problems of a unit that say nothing about other units.
+SURVIVED: tuple[type[CoalmineError], ...] = (NotMeasurableError, NoNumberError, WorkerLostError)
 
 
 class CourseStep(NamedTuple):
@@ -27,6 +29,7 @@ class CourseStep(NamedTuple):
         take: receives the number of a unit and its result, as each arrives, in any order; results are then not collected.
         survives: problems of a unit that are raised in the course, once the others that run have ended: that of the unit with the lowest
             number, whatever the engine. Any other problem ends all courses at once.
+        failed: receives the number of a unit and its problem instead, if it is one of these; the course goes on without its result.
     """
 
     work: Work
@@ -34,7 +37,8 @@ class CourseStep(NamedTuple):
     task: str
     total: int | None = None
     take: Callable[[int, Arrays], None] | None = None
-    survives: tuple[type[CoalmineError], ...] = (NotMeasurableError, WorkerLostError)
+    survives: tuple[type[CoalmineError], ...] = SURVIVED
+    failed: Callable[[int, CoalmineError], None] | None = None
 
 
 # What a step gives its course: the results of its units in their order, unless the step takes them itself.
@@ -124,7 +128,9 @@ class _Going:
         if problem is not None:
             if not isinstance(problem, self.step.survives):
                 raise problem
-            if self._problem is None or outcome.number < self._problem[0]:
+            if self.step.failed is not None:
+                self.step.failed(outcome.number, problem)
+            elif self._problem is None or outcome.number < self._problem[0]:
                 self._problem = outcome.number, problem
         elif self.step.take is not None:
             self.step.take(outcome.number, outcome.value())

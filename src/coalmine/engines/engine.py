@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -37,12 +38,15 @@ class Engine(ABC):
 
     Attributes:
         threads: how many threads each worker computes with. Another number may change the last bits of results.
+        unit_minutes: how long a unit may take before its worker is ended; None for as long as it needs.
     """
 
-    def __init__(self, *, threads: int = 1) -> None:
+    def __init__(self, *, threads: int = 1, unit_minutes: float | None = None) -> None:
         if threads < 1:
             raise InputError(f"threads must be a whole number of at least 1, got {threads}")
-        self.threads = threads
+        if unit_minutes is not None and not 0 < unit_minutes < math.inf:
+            raise InputError(f"the minutes of a unit must be a number above 0, got {unit_minutes}")
+        self.threads, self.unit_minutes = threads, unit_minutes
         self._held = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -78,7 +82,9 @@ class Engine(ABC):
 
 
 @contextlib.contextmanager
-def open_engine(engine: Engine | str | None, *, threads: int = 1) -> Iterator[Engine]:
+def open_engine(
+    engine: Engine | str | None, *, threads: int = 1, unit_minutes: float | None = None
+) -> Iterator[Engine]:
     """An engine by its name, closed at the end of the block; one that the caller opened stays open.
 
     >>> with open_engine("here") as engine:
@@ -88,11 +94,12 @@ def open_engine(engine: Engine | str | None, *, threads: int = 1) -> Iterator[En
     if isinstance(engine, Engine):
         yield engine
         return
-    with engine_named("here" if engine is None else engine, threads=threads) as opened:
+    name = "here" if engine is None else engine
+    with engine_named(name, threads=threads, unit_minutes=unit_minutes) as opened:
         yield opened
 
 
-def engine_named(name: str, *, threads: int = 1) -> Engine:
+def engine_named(name: str, *, threads: int = 1, unit_minutes: float | None = None) -> Engine:
     """An engine that is not open yet; an InputError for a name that there is not."""
     kind, colon, detail = name.partition(":")
     if colon and not detail:  # as in "processes:$N" where N is empty
@@ -100,6 +107,11 @@ def engine_named(name: str, *, threads: int = 1) -> Engine:
     if kind == "here" and not detail:
         from coalmine.engines.here import Here
 
+        if unit_minutes is not None:
+            raise InputError(
+                "the engine here runs units in this process, and cannot end one that takes too long; leave --unit-minutes out, or use "
+                "--engine processes:N"
+            )
         return Here(threads=threads)
     if kind == "processes":
         from coalmine.engines.processes import Processes
@@ -108,11 +120,12 @@ def engine_named(name: str, *, threads: int = 1) -> Engine:
             raise InputError(
                 f"the engine processes:N needs a number of workers, such as processes:4, got {name!r}"
             )
-        return Processes(int(detail) if detail else available_cores(), threads=threads)
+        workers = int(detail) if detail else available_cores()
+        return Processes(workers, threads=threads, unit_minutes=unit_minutes)
     if kind == "ray":
         from coalmine.engines.ray import Ray
 
-        return Ray(detail or None, threads=threads)
+        return Ray(detail or None, threads=threads, unit_minutes=unit_minutes)
     raise InputError(f"unknown engine {name!r}: known are {NAMES}")
 
 

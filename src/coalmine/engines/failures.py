@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 
 from coalmine.engines.units import Arrays, Run, Running, Unit, read_only
-from coalmine.errors import CoalmineError, NotMeasurableError, WorkerLostError
+from coalmine.errors import CoalmineError, ModelError, ModelOutputError, NotMeasurableError, WorkerLostError
 
 # What coalmine is made of; code of any other module came with the model.
 _OURS = frozenset(
@@ -35,6 +35,15 @@ def run_unit(run: Run, unit: Unit, running: Running) -> Arrays:
         if problem is None:
             raise
         raise problem from error
+
+
+def failure_of_inputs(error: BaseException) -> CoalmineError | None:
+    """The reason why inputs have no answer, if that may be the inputs' fault; None for all else that can go wrong."""
+    if isinstance(error, NotMeasurableError | ModelOutputError | ModelError):
+        return error
+    if isinstance(error, CoalmineError) or _out_of_memory(error) is not None:
+        return None
+    return foreign_failure(error)
 
 
 def foreign_failure(error: BaseException) -> NotMeasurableError | None:

@@ -49,8 +49,8 @@ class Processes(PooledEngine):
     2
     """
 
-    def __init__(self, workers: int, *, threads: int = 1) -> None:
-        super().__init__(threads=threads)
+    def __init__(self, workers: int, *, threads: int = 1, unit_minutes: float | None = None) -> None:
+        super().__init__(threads=threads, unit_minutes=unit_minutes)
         if workers < 1:
             raise InputError(f"the engine processes needs at least 1 worker, got {workers}")
         self.workers = workers
@@ -68,7 +68,7 @@ class Processes(PooledEngine):
 
     @property
     def pool(self) -> _ProcessPool:
-        """The workers, started with the first unit."""
+        """The workers, each of which is started with its first unit."""
         if self._pool is None:
             self._pool = _ProcessPool(self.workers, self.threads)
         return self._pool
@@ -126,24 +126,26 @@ class _OneProcess:
 
 
 class _ProcessPool:
-    """Processes that each run one unit at a time; one that dies is replaced."""
+    """Processes that each run one unit at a time; each is started with its first unit, and one that dies is replaced."""
 
     def __init__(self, workers: int, threads: int) -> None:
         self.workers, self._threads = workers, threads
         self._stopping = _shared_byte()
         self._works: Sequence[Work] = ()
-        self._processes = [_OneProcess(number, threads, self._stopping) for number in range(workers)]
+        self._processes: dict[int, _OneProcess] = {}
 
     def begin(self, works: Sequence[Work]) -> None:
         self._works = works
         self._stopping.value = 0
-        for one in self._processes:
+        for one in self._processes.values():
             one.knows_works = False
 
     def ready(self, worker: int) -> bool:  # noqa: ARG002 - a new process takes orders from its start
         return True
 
     def give(self, worker: int, order: Order) -> None:
+        if worker not in self._processes:
+            self._start(worker)
         one = self._processes[worker]
         with contextlib.suppress(BrokenPipeError, ConnectionError):  # it died: the next messages say so
             if not one.knows_works:
@@ -152,7 +154,7 @@ class _ProcessPool:
             one.connection.send(order)
 
     def messages(self, seconds: float) -> list[Message]:
-        connections: dict[Any, int] = {one.connection: number for number, one in enumerate(self._processes)}
+        connections: dict[Any, int] = {one.connection: number for number, one in self._processes.items()}
         found: list[Message] = []
         for ready in multiprocessing.connection.wait(list(connections), seconds):
             found += self._received(connections[ready])
@@ -165,17 +167,20 @@ class _ProcessPool:
         one = self._processes[worker]
         one.process.kill()
         one.end()
-        self._processes[worker] = _OneProcess(worker, self._threads, self._stopping)
+        self._start(worker)
 
     def close(self) -> None:
         """End all processes."""
         self._stopping.value = 1
-        for one in self._processes:
+        for one in self._processes.values():
             one.connection.close()
         end = time.monotonic() + _END_SECONDS  # for all of them: they end at the same time
-        for one in self._processes:
+        for one in self._processes.values():
             one.end(max(0.0, end - time.monotonic()))
-        self._processes = []
+        self._processes = {}
+
+    def _start(self, worker: int) -> None:
+        self._processes[worker] = _OneProcess(worker, self._threads, self._stopping)
 
     def _received(self, number: int) -> list[Message]:
         one = self._processes[number]
@@ -184,7 +189,7 @@ class _ProcessPool:
         except (EOFError, OSError):
             reason = one.lost_reason()
             one.end()
-            self._processes[number] = _OneProcess(number, self._threads, self._stopping)
+            self._start(number)
             return [Lost(number, reason)]
         if isinstance(message, _Bug):
             raise RuntimeError(f"a worker failed:\n{message.traceback}")  # noqa: TRY004 - a bug, not a wrong type

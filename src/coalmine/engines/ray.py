@@ -29,8 +29,15 @@ class Ray(PooledEngine):
     8
     """
 
-    def __init__(self, address: str | None = None, *, workers: int | None = None, threads: int = 1) -> None:
-        super().__init__(threads=threads)
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        workers: int | None = None,
+        threads: int = 1,
+        unit_minutes: float | None = None,
+    ) -> None:
+        super().__init__(threads=threads, unit_minutes=unit_minutes)
         if workers is not None and workers < 1:
             raise InputError(f"the engine ray needs at least 1 worker, got {workers}")
         self.address, self.asked = address, workers

@@ -143,7 +143,8 @@ class PooledEngine(Engine):
             _check_sendable(job.work)
         self.check([job.work for job in jobs])
         with deferred_interrupt() as interrupted:
-            yield from _Schedule(self.pool, jobs, ledger or Ledger(), progress or Silent(), interrupted).run()
+            schedule = _Schedule(self.pool, jobs, ledger or Ledger(), progress or Silent(), interrupted)
+            yield from schedule.run(self.unit_minutes)
 
     def check(self, works: Sequence[Work]) -> None:
         """Reject works that these workers cannot do, where it can be known before they start."""
@@ -172,12 +173,13 @@ class _Schedule:
         self._again: deque[_Assigned] = deque()
         self._running: dict[int, _Assigned] = {}
         self._advanced: dict[int, int] = {}
+        self._given_at: dict[int, float] = {}
         self._lost_in_a_row = 0
         self._all_given = False
         self._unread: deque[Message] = deque()
 
-    def run(self) -> Iterator[tuple[int, Outcome]]:
-        """Outcomes, as they arrive."""
+    def run(self, unit_minutes: float | None = None) -> Iterator[tuple[int, Outcome]]:
+        """Outcomes, as they arrive; a unit that takes longer than `unit_minutes` is ended."""
         self._pool.begin([job.work for job in self._jobs])
         try:
             while True:
@@ -185,6 +187,8 @@ class _Schedule:
                 if self._all_given and not self._again and not self._running:
                     return
                 yield from self._listen(LOOK_SECONDS)
+                if unit_minutes is not None:
+                    yield from self._end_long_units(unit_minutes)
                 if self._interrupted():
                     raise KeyboardInterrupt
         finally:
@@ -220,6 +224,7 @@ class _Schedule:
             worker = idle.pop(0)
             following = following._replace(unit=loaded(following.unit))
             self._running[worker], self._advanced[worker] = following, 0
+            self._given_at[worker] = time.monotonic()
             kept = self._ledger.kept(following.key)
             self._pool.give(
                 worker, Order(following.job, following.unit, kept, self._ledger.seconds_between_saves)
@@ -265,6 +270,18 @@ class _Schedule:
                     yield assigned.job, self._failed(assigned, message.worker, message.problem)
                 else:
                     raise RuntimeError("a unit ended without a result or a reason; please report this")
+
+    def _end_long_units(self, minutes: float) -> Iterator[tuple[int, Outcome]]:
+        """End the workers of units that take too long; the units would again, so they are not tried again."""
+        now = time.monotonic()
+        for worker in [one for one in self._running if now - self._given_at[one] > 60 * minutes]:
+            self._pool.replace(worker)
+            assigned = self._running.pop(worker)
+            problem = WorkerLostError(
+                f"a unit of work was ended because it took longer than {minutes:g} minutes; raise --unit-minutes, and run the same command "
+                "to resume"
+            )
+            yield assigned.job, self._failed(assigned, worker, problem)
 
     def _recorded(self, assigned: _Assigned, arrays: Arrays) -> Arrays:
         kept = self._jobs[assigned.job].stored(assigned.unit, arrays)

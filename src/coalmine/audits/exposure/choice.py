@@ -70,7 +70,7 @@ def choose(
     if members.obstacle is not None:
         return _choose_by_scores(members, members.obstacle, seconds, first_members, clock)
     size = members.format.size
-    frontier = members.frontier("the exact method", "use another method", batch=PROBE_ROWS)
+    frontier = members.frontier("the exact method", "use another method", batch=PROBE_ROWS, leave_out=True)
     steps = frontier.tree.inner_nodes
     if steps <= budget:
         return Choice(
@@ -111,7 +111,7 @@ def _choose_by_scores(
 
     def scored() -> Iterator[int]:
         for done in range(0, min(size, 64 * PROBE_TEXTS), PROBE_TEXTS):
-            members.score([members.format.at(done + place) for place in range(PROBE_TEXTS)])
+            members.score_each([members.format.at(done + place) for place in range(PROBE_TEXTS)])
             yield done + PROBE_TEXTS
 
     rate = _rate(scored(), 1, clock)

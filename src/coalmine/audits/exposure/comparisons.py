@@ -12,13 +12,13 @@ from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.audits.exposure.estimators import Estimator
 from coalmine.audits.exposure.question import FormatQuestion, Measured
 from coalmine.audits.exposure.ranked import KEEP_UP_TO
-from coalmine.engines.courses import Course
-from coalmine.errors import ModelError, ModelOutputError, NotMeasurableError, WorkerLostError
+from coalmine.engines.courses import SURVIVED, Course
+from coalmine.errors import CoalmineError, ModelError
 from coalmine.formats.naming import format_name
 from coalmine.search.walks.works import score_in_batches
 
 # Problems with the references alone, which are no reason to measure nothing.
-_SURVIVED = (NotMeasurableError, WorkerLostError, ModelError)
+_SURVIVED: tuple[type[CoalmineError], ...] = (*SURVIVED, ModelError)
 
 
 class Comparisons:
@@ -42,15 +42,29 @@ class Comparisons:
         texts = question.references
         names = [f"reference {i}" for i in range(len(texts))]
         try:
-            scores = yield from score_in_batches(
+            scored = yield from score_in_batches(
                 question.members, texts, names, f"Scoring {len(texts):,} references", survives=_SURVIVED
             )
-            self._references = CandidateScores(question.format_id, "reference", self._places(texts), scores)
         except _SURVIVED as problem:
-            self.warnings.append(
-                f"the references of {format_name(self._question.format.template)} could not be scored, so membership has fewer "
-                f"comparisons ({problem})"
-            )
+            self._lack(len(texts), problem)
+            return
+        known = [place for place in range(len(texts)) if place not in scored.problems]
+        self._references = CandidateScores(
+            question.format_id,
+            "reference",
+            self._places([texts[place] for place in known]),
+            scored.bits[known],
+        )
+        if scored.problems:
+            self._lack(len(scored.problems), scored.problems[min(scored.problems)])
+
+    def _lack(self, number: int, problem: object) -> None:
+        """Warn that references have no score."""
+        question = self._question
+        self.warnings.append(
+            f"{number:,} of {len(question.references):,} references of {format_name(question.format.template)} could not be scored, so "
+            f"membership has fewer comparisons ({problem})"
+        )
 
     def rows(self, measured: Measured) -> list[CandidateScores]:
         """What goes into scores.parquet besides the rows of the method, once that has finished."""
@@ -62,19 +76,19 @@ class Comparisons:
         return [canaries] if self._references is None else [self._references, canaries]
 
     def _among(self, members: CandidateScores) -> CandidateScores | None:
-        """The references, with the scores that they have among all members."""
+        """The references, with the scores that they have among all members; those that the model gave no number for are left out."""
         question = self._question
         if not question.references:
             return None
         wanted = self._places(question.references)
         order = np.argsort(members.indices, kind="stable")
         rows = order[np.minimum(np.searchsorted(members.indices[order], wanted), len(order) - 1)]
-        if not np.array_equal(members.indices[rows], wanted):
-            raise ModelOutputError(
-                f"a reference of {format_name(question.format.template)} is missing among all {len(order):,} members that were "
-                "scored; please report this"
-            )
-        return CandidateScores(question.format_id, "reference", wanted, members.log_perplexities_bits[rows])
+        there = members.indices[rows] == wanted
+        if not there.all():
+            self._lack(int((~there).sum()), "the model gave no number for them")
+        return CandidateScores(
+            question.format_id, "reference", wanted[there], members.log_perplexities_bits[rows[there]]
+        )
 
     def _places(self, texts: Sequence[str]) -> NDArray[Any]:
         return self._question.index_array([self._question.format.index(text) for text in texts])

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from coalmine.corpus.planting.manifest import CanarySet
-from coalmine.engines.courses import Course, CourseStep, one_result
+from coalmine.engines.courses import SURVIVED, Course, CourseStep, one_result
 from coalmine.engines.units import Unit
-from coalmine.errors import NotMeasurableError, WorkerLostError
 from coalmine.formats.naming import unique_names
 from coalmine.models.protocols import ContextualModel, Model
 from coalmine.search.walks.members import Members
@@ -42,13 +41,16 @@ def context_warnings(model: Model, chosen: CanarySet) -> Course[list[str]]:
         for other in contexts.others if all(texts) else ():
             try:
                 own = own or (yield from _scores(model, chosen, format_id, texts))
-                found = paired_areas(
-                    own, (yield from _scores(model.in_context(other), chosen, format_id, texts))
-                )
-            except (NotMeasurableError, WorkerLostError):
+                again = yield from _scores(model.in_context(other), chosen, format_id, texts)
+            except SURVIVED:
                 continue  # the format cannot be scored in that context, so it is not what training saw
+            planted, others = (_both(*pair) for pair in zip(own, again, strict=True))
+            if not len(planted[0]) or not len(others[0]):
+                continue
+            found = paired_areas((planted[0], others[0]), (planted[1], others[1]))
             if _matters(found):
-                warnings.append(_in_words(name, contexts.chosen, other, found, tuple(map(len, texts))))
+                counts = (len(planted[0]), len(others[0]))
+                warnings.append(_in_words(name, contexts.chosen, other, found, counts))
     return [*_cut_otherwise(model, contexts.chosen, chosen), *warnings]
 
 
@@ -75,6 +77,12 @@ def _scores(
     found = yield from one_result(CourseStep(work, [unit], "Scoring canaries in other contexts", unit.size))
     bits = found["bits"]
     return -bits[: len(planted)], -bits[len(planted) :]
+
+
+def _both(own: np.ndarray, again: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The scores of the texts that have one in both contexts."""
+    known = ~np.isnan(own) & ~np.isnan(again)
+    return own[known], again[known]
 
 
 def _matters(found: PairedAreas) -> bool:

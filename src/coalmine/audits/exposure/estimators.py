@@ -106,6 +106,7 @@ EXACT = Estimator(
     keeps="member",
     automatic="all members",
     check=check_exact,
+    may_return=("bounded",),  # where some members have no number
 )
 BOUNDED = Estimator(
     name="bounded",
@@ -127,7 +128,9 @@ GUIDED = Estimator(
     # Guided draws share most of their prefixes, so they are cheaper, and past the first proofs they narrow an interval more than
     # further proofs do: see docs/explanation/methods.md.
     samples=50_000,
-    may_return=("bounded",),  # where the search alone proved every rank
+    may_return=(
+        "bounded",
+    ),  # where the search alone proved every rank, or draws meet a member that has no number
 )
 SPLITTING = Estimator(
     name="splitting",
@@ -138,7 +141,8 @@ SPLITTING = Estimator(
     check=check_splitting,
     samples=1_600,  # the first members of all runs together
     begins_with=True,
-    may_return=("exact",),  # where the space is no larger than what the runs begin with
+    # Where the space is no larger than what the runs begin with, and where a run meets a member that has no number.
+    may_return=("exact", "bounded", "sampled"),
     degrees_of_freedom=7,  # of eight runs
 )
 SAMPLED = Estimator(

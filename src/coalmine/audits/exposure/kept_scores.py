@@ -53,15 +53,18 @@ def score_problems(document: Exposures, kept: Sequence[CandidateScores]) -> Iter
 
 
 def _own_problems(facts: FormatFacts, results: list[ExposureResult], bits: FloatArray) -> Iterator[str]:
-    """Canaries have the scores that were kept of them, in the order of the results."""
-    if len(bits) != len(results):
-        yield f"format {facts.format_id!r} has {len(results):,} canaries, and {len(bits):,} of them have scores"
+    """Canaries have the scores that were kept of them, in the order of the results; those that could not be scored have none."""
+    scored = [one for one in results if one.known_log_perplexity_bits is not None]
+    if len(bits) != len(scored):
+        yield (
+            f"{len(scored):,} of {len(results):,} canaries of format {facts.format_id!r} have a log-perplexity, and {len(bits):,} of them "
+            "have scores"
+        )
         return
-    for result, kept in zip(results, bits.tolist(), strict=True):
-        told = result.known_log_perplexity_bits
-        if told is None or not same(told, kept):
-            shown = "no log-perplexity" if told is None else f"a log-perplexity of {told:.6f} bits"
-            yield f"canary {result.canary_id!r} has {shown}, and its score is {kept:.6f} bits"
+    for result, kept in zip(scored, bits.tolist(), strict=True):
+        told = result.log_perplexity_bits
+        if not same(told, kept):
+            yield f"canary {result.canary_id!r} has a log-perplexity of {told:.6f} bits, and its score is {kept:.6f} bits"
 
 
 def _rank_problems(facts: FormatFacts, results: list[ExposureResult], bits: FloatArray) -> Iterator[str]:
@@ -111,7 +114,8 @@ class _Recomputed(NamedTuple):
     method: str
     kind: str
     what: str
-    estimates: Callable[[list[float], FloatArray], list[Estimate]]
+    # From the scores of canaries and candidates, and how many candidates have none.
+    estimates: Callable[[list[float], FloatArray, int], list[Estimate]]
     # Whether the rank is 1 more than how many candidates are no more surprising.
     ranked: bool
 
@@ -123,14 +127,14 @@ def _recomputed(document: Exposures, facts: FormatFacts) -> tuple[_Recomputed, .
             REFERENCES.name,
             "reference",
             "references",
-            lambda own, others: reference_exposures(own, others, level),
+            lambda own, others, _: reference_exposures(own, others, level),
             ranked=True,
         ),
         _Recomputed(
             SAMPLED.name,
             "sample",
             "samples",
-            lambda own, others: sampled_exposures(own, others, size, level),
+            lambda own, others, unknown: sampled_exposures(own, others, size, level, unknown=unknown),
             ranked=False,
         ),
     )
@@ -143,7 +147,7 @@ def _estimate_problems(
         return
     own = [one.log_perplexity_bits for one in results]
     try:
-        found = question.estimates(own, others)
+        found = question.estimates(own, others, max(0, results[0].estimate.n - len(others)))
     except InputError:
         yield f"the scores of its {question.what} are not log-perplexities"
         return

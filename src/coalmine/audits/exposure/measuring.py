@@ -18,7 +18,7 @@ from coalmine.audits.exposure.one_format import OneFormat
 from coalmine.audits.exposure.options import ExposureOptions
 from coalmine.audits.exposure.results import Exposures
 from coalmine.corpus.planting.manifest import CanarySet, as_canary_set
-from coalmine.engines.courses import Course, run_courses
+from coalmine.engines.courses import SURVIVED, Course, run_courses
 from coalmine.engines.engine import Engine, open_engine
 from coalmine.engines.ledger import Ledger, Resume
 from coalmine.errors import InputError, NotMeasurableError
@@ -27,7 +27,7 @@ from coalmine.progress import Progress
 from coalmine.storage.files import to_json
 
 # What decides the units of a run; a run of another version is another run.
-KEPT = "exposure/4"
+KEPT = "exposure/5"
 _OTHER_DATA = (
     "the model was trained on other data than the corpus of this manifest: how often it was trained on a canary is what the manifest "
     "says, and may not be so"
@@ -47,8 +47,9 @@ def expose(
     """The exposure of every canary, in the order of the manifest, each with its interval (bits).
 
     The fields of `ExposureOptions` can be given as keywords, such as `method="exact"`, instead of a record or on top of one; it lists
-    the methods. Where there is no honest number for the canaries of one format, they are "not_measured", with the reason, and those of
-    other formats are still measured; a NotMeasurableError is raised only where no format can be measured. Where the model leaves a
+    the methods. A canary that the model gives no number for is "not_measured", with the reason, and so are those of a format for which
+    there is no honest number; all others are still measured. An error is raised only where no format can be measured, or where the model
+    answers the same question in two ways. Where the model leaves a
     choice of context, some canaries are also scored in the others, and a warning says if that matters.
 
     The work runs on `engine`, "here" or for example "processes:8", with the same results. With `resume`, a directory, a run that is
@@ -101,7 +102,7 @@ def expose_models(
         run_courses(opened, courses, ledger=ledger, progress=progress)
     try:
         _check_measured(runs, chosen)
-    except NotMeasurableError:
+    except SURVIVED:
         ledger.forget()  # the same questions would end in the same way
         raise
     found = [run.together() for run in runs]

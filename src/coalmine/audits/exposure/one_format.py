@@ -16,13 +16,13 @@ from coalmine.audits.exposure.options import ExposureOptions
 from coalmine.audits.exposure.question import FormatQuestion, Measured
 from coalmine.audits.exposure.results import Choice, ExposureResult, FormatFacts
 from coalmine.corpus.planting.manifest import CanarySet
-from coalmine.engines.courses import Course, CourseStep, one_result
+from coalmine.engines.courses import SURVIVED, Course, CourseStep, one_result
 from coalmine.engines.units import Unit
-from coalmine.errors import CoalmineError, NotMeasurableError, WorkerLostError
+from coalmine.errors import CoalmineError, NotMeasurableError
 from coalmine.models.protocols import Model
 from coalmine.records import Estimate
 from coalmine.search.walks.members import Members
-from coalmine.search.walks.works import ScoreTexts
+from coalmine.search.walks.works import ScoreTexts, scored_from
 
 
 class OneFormat:
@@ -52,19 +52,28 @@ class OneFormat:
         self.comparisons: Comparisons | None = None
         self.choice: Choice | None = None
         self.problem: CoalmineError | None = None
-        self._own: NDArray[np.float64] | None = None
+        self._own: NDArray[np.float64] | None = None  # NaN for a canary that the model gives no number for
+        self._problems: dict[int, CoalmineError] = {}  # of these canaries, by their places
 
     def course(self) -> Course[None]:
         """Measure, or note why not."""
         try:
             self.measured = yield from self._measure()
-        except (NotMeasurableError, WorkerLostError) as problem:
+        except SURVIVED as problem:
             self.problem = problem
-            estimate = Estimate.not_measured(self._method, str(problem))
-            self.measured = Measured(estimates=[estimate] * len(self.canaries))
+            self.measured = Measured(estimates=self._unmeasured(problem))
         self.candidates = [] if self.measured.candidates is None else [self.measured.candidates]
         if self.comparisons is not None:
             self.candidates += self.comparisons.rows(self.measured)
+        if self._problems:
+            known = [place for place in range(len(self.canaries)) if place not in self._problems]
+            if self.problem is None:
+                self.measured = self.measured.among(known, self._unmeasured(None))
+
+    def _unmeasured(self, problem: CoalmineError | None) -> list[Estimate]:
+        """An estimate without a number for each canary, with its own reason, or that of the format."""
+        reasons = (self._problems.get(place, problem) for place in range(len(self.canaries)))
+        return [Estimate.not_measured(self._method, str(reason)) for reason in reasons]
 
     def facts(self) -> FormatFacts:
         """How the format was measured."""
@@ -78,7 +87,7 @@ class OneFormat:
         """What was found for each canary."""
         none: Sequence[None] = [None] * len(self.canaries)
         scores = self._own if self.measured.own is None else self.measured.own
-        own = none if scores is None else scores.tolist()
+        own = none if scores is None else [None if np.isnan(bits) else bits for bits in scores.tolist()]
         columns = zip(self.canaries, own, self.measured.ranks or none, self.measured.estimates, strict=True)
         return [
             ExposureResult(
@@ -118,16 +127,17 @@ class OneFormat:
         scored = yield from one_result(
             CourseStep(ScoreTexts(members), [unit], "Scoring canaries", len(texts))
         )
-        self._own = scored["bits"]
+        self._own, self._problems = scored_from(scored)
+        known = [place for place in range(len(names)) if place not in self._problems]
         estimator = yield from self._taken(members)
         samples = estimator.samples if asked.samples is None else asked.samples
         question = FormatQuestion(
             members=members,
             format_id=format_id,
             references=self.chosen.references.get(format_id, ()),
-            canary_ids=list(names),
-            canary_texts=texts,
-            canary_scores=self._own,
+            canary_ids=[names[place] for place in known],
+            canary_texts=tuple(texts[place] for place in known),
+            canary_scores=self._own[known],
             options=msgspec.structs.replace(asked, method=estimator.name, samples=samples),
         )
         self.comparisons = Comparisons(question) if asked.comparisons else None

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -44,6 +45,20 @@ class Measured(NamedTuple):
     # The cost of each canary as it was compared with the others; None if that is its score in the question.
     own: NDArray[np.float64] | None = None
     resolution: Resolution | None = None
+
+    def among(self, places: Sequence[int], others: Sequence[Estimate]) -> Measured:
+        """The same among all canaries: those measured are at `places`, and the others have the estimates given for all places."""
+        estimates, own = list(others), np.full(len(others), np.nan)
+        ranks: list[int | None] = [None] * len(others)
+        for number, place in enumerate(places):
+            estimates[place] = self.estimates[number]
+            ranks[place] = None if self.ranks is None else self.ranks[number]
+            own[place] = np.nan if self.own is None else self.own[number]
+        return self._replace(
+            estimates=estimates,
+            ranks=None if self.ranks is None else ranks,
+            own=None if self.own is None else own,
+        )
 
 
 class FormatQuestion(NamedTuple):
@@ -146,6 +161,15 @@ class Compared(NamedTuple):
                 )
 
 
+def without_numbers(estimate: Estimate, members: int) -> Estimate:
+    """The same with a warning that the model gave no number for some members."""
+    have = "member has" if members == 1 else "members have"
+    warning = (
+        f"{members:,} {have} no number by this model, and may be more or less surprising than the canary"
+    )
+    return msgspec.structs.replace(estimate, warnings=(*estimate.warnings, warning))
+
+
 def methods_without_walking(*, but: str = "") -> str:
     """The methods for a model that only scores texts, as a message lists them; those that are not evidence are not advised."""
     *names, last = (
@@ -189,7 +213,7 @@ class _Comparing(MembersWork):
 
     walked: bool
 
-    name = "compare canaries/1"
+    name = "compare canaries/2"
 
     @property
     def facts(self) -> Any:
@@ -227,5 +251,8 @@ def _resolution(
     step = max(1, -(-len(canaries) // ASKED_CANARIES))
     texts, names = list(canaries[::step]), list(canary_names[::step])
     drawn = [members.format.at(i) for i in members.format.sample_indices(ASKED_CANARIES, seed)]
-    scored = np.concatenate([canary_scores[::step], members.score(drawn)])
-    return measure_resolution(members, [*texts, *drawn], [*names, *["a member"] * len(drawn)], scored)
+    bits = members.score_each(drawn).bits
+    known = np.flatnonzero(~np.isnan(bits)).tolist()
+    texts += [drawn[place] for place in known]
+    scored = np.concatenate([canary_scores[::step], bits[known]])
+    return measure_resolution(members, texts, [*names, *["a member"] * len(known)], scored)

@@ -16,15 +16,17 @@ from coalmine.audits.exposure.question import (
     compare_scored,
     compare_walked,
     methods_without_walking,
+    without_numbers,
 )
 from coalmine.engines.courses import Course, CourseStep
 from coalmine.engines.units import Arrays, Running, Unit
-from coalmine.errors import NotMeasurableError
+from coalmine.errors import CoalmineError, NotMeasurableError
 from coalmine.search.walks.enumeration import enumerate_members, enumerate_unit
 from coalmine.search.walks.frontier import Nodes
 from coalmine.search.walks.plain_arrays import plain_integers, whole_integers
 from coalmine.search.walks.thresholds import ThresholdCounter, in_steps
 from coalmine.search.walks.works import MembersWork, cut_tree, score_every_member
+from coalmine.statistics.exposure.guided import bounded_exposure
 from coalmine.statistics.exposure.ranks import exact_exposure
 
 # Scores of single members are kept for the result's table up to this many per format; 16 bytes each.
@@ -43,24 +45,34 @@ def exact(question: FormatQuestion) -> Course[Measured]:
     parts = yield from cut_tree(question.members)
     work = Ranking(question.members, compared.costs, compared.margins, compared.indices, keep)
     counter, kept, expansions = work.counter(), {-1: parts.above}, parts.expansions
+    unknown, problems = parts.without_number, dict[int, CoalmineError]()
     counter.add(parts.above.costs, parts.above.indices)
 
     def take(number: int, found: Arrays) -> None:
-        nonlocal expansions
+        nonlocal expansions, unknown
         counter.merge(found)
         expansions += int(found["expansions"])
+        unknown += int(str(found["without_number"]))
         if keep:
             indices = whole_integers(found["indices"], tree.index_type)
             kept[number] = parts.above._replace(indices=indices, costs=found["costs"])
 
-    yield CourseStep(work, parts.units, f"Ranking {form.size:,} members", form.size, take)
+    def failed(number: int, problem: CoalmineError) -> None:
+        nonlocal unknown
+        problems[number] = problem
+        unknown += parts.units[number].size
+
+    task = f"Ranking {form.size:,} members"
+    yield CourseStep(work, parts.units, task, form.size, take, failed=failed)
+    if len(problems) == len(parts.units):
+        raise problems[0]
     candidates = None
     if keep:
         leaves = [kept[number] for number in sorted(kept)]
         places = tree.places(np.concatenate([one.indices for one in leaves]))
         bits = in_steps(np.concatenate([one.costs for one in leaves]))
         candidates = CandidateScores(question.format_id, "member", places, bits)
-    return _measured(compared, counter, candidates, expansions=expansions)
+    return _measured(compared, counter, candidates, expansions=expansions, unknown=unknown)
 
 
 def _exact_by_scoring(question: FormatQuestion) -> Course[Measured]:
@@ -73,29 +85,44 @@ def _exact_by_scoring(question: FormatQuestion) -> Course[Measured]:
         )
     compared = yield from compare_scored(question)
     counter = ThresholdCounter(compared.costs, compared.margins, compared.indices)
-    kept: dict[int, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
-
-    def take(number: int, found: Arrays) -> None:
-        counter.add(found["bits"], found["indices"])
-        kept[number] = found["indices"], found["bits"]
-
-    yield from score_every_member(question.members, take)
-    places, bits = (np.concatenate(column) for column in zip(*(kept[i] for i in sorted(kept)), strict=True))
-    return _measured(compared, counter, CandidateScores(question.format_id, "member", places, bits))
+    found = yield from score_every_member(question.members)
+    counter.add(found.bits, found.indices)
+    candidates = CandidateScores(question.format_id, "member", found.indices, found.bits)
+    return _measured(compared, counter, candidates, unknown=found.without_number)
 
 
 def _measured(
-    compared: Compared, counter: ThresholdCounter, candidates: CandidateScores | None, *, expansions: int = 0
+    compared: Compared,
+    counter: ThresholdCounter,
+    candidates: CandidateScores | None,
+    *,
+    expansions: int = 0,
+    unknown: int = 0,
 ) -> Measured:
-    """The plain count over the members' own costs; what the model's arithmetic leaves open is in the interval."""
+    """The plain count over the members' own costs; what the model's arithmetic leaves open is in the interval.
+
+    Members without a number may be on either side of every canary, so that ranks have bounds where there are some of these.
+    """
     ranks = compared.ranks(counter)
-    compared.check_reached(ranks)
     size = compared.question.format.size
     counted = zip(ranks.rank.tolist(), ranks.least.tolist(), ranks.most.tolist(), strict=True)
+    if unknown:
+        estimates = [
+            without_numbers(bounded_exposure(least, min(size, most + unknown), size), unknown)
+            for _, least, most in counted
+        ]
+        proven = [
+            least if one.value is not None else None
+            for one, least in zip(estimates, ranks.least.tolist(), strict=True)
+        ]
+    else:
+        compared.check_reached(ranks)
+        estimates = [exact_exposure(rank, size, least=least, most=most) for rank, least, most in counted]
+        proven = ranks.rank.tolist()
     return Measured(
-        estimates=[exact_exposure(rank, size, least=least, most=most) for rank, least, most in counted],
+        estimates=estimates,
         candidates=candidates,
-        ranks=ranks.rank.tolist(),
+        ranks=proven,
         expansions=expansions,
         own=ranks.own,
         resolution=compared.resolution,
@@ -111,7 +138,7 @@ class Ranking(MembersWork):
     indices: tuple[int, ...]
     keep: bool
 
-    name = "rank/1"
+    name = "rank/2"
 
     @property
     def facts(self) -> Any:
@@ -124,7 +151,7 @@ class Ranking(MembersWork):
 
     def run(self, unit: Unit, running: Running) -> Arrays:
         """Count the members below the node of a unit."""
-        frontier = self.members.frontier("the exact method", "score the texts instead")
+        frontier = self.members.frontier("the exact method", "score the texts instead", leave_out=True)
         counter, kept = self.counter(), list[Nodes]()
         every = unit.payload is None
         for leaves in enumerate_members(frontier) if every else enumerate_unit(frontier, unit.payload):
@@ -132,7 +159,11 @@ class Ranking(MembersWork):
             if self.keep:
                 kept.append(leaves)
             running.advance(len(leaves.costs))
-        found = {**counter.state(), "expansions": np.array(frontier.expansions)}
+        found = {
+            **counter.state(),
+            "expansions": np.array(frontier.expansions),
+            "without_number": np.array(str(frontier.without_number)),
+        }
         if self.keep:
             found["indices"] = plain_integers(np.concatenate([leaves.indices for leaves in kept]))
             found["costs"] = np.concatenate([leaves.costs for leaves in kept])

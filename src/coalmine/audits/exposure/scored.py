@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import numpy as np
 
 from coalmine.audits.exposure.candidate_scores import CandidateScores
@@ -11,16 +12,21 @@ from coalmine.audits.exposure.question import FormatQuestion, Measured
 from coalmine.engines.courses import Course
 from coalmine.errors import NotMeasurableError
 from coalmine.formats.naming import format_name
+from coalmine.records import Estimate
 from coalmine.search.walks.works import score_in_batches
 from coalmine.statistics.exposure.extrapolation import fit_tail
 from coalmine.statistics.exposure.ranks import reference_exposures, sampled_exposures
 
 
 def _drawn(question: FormatQuestion) -> Course[CandidateScores]:
-    """A uniform sample of the space, scored."""
+    """A uniform sample of the space, scored; those without a number are left out."""
     indices = question.format.sample_indices(question.samples, question.options.seed)
     texts = [question.format.at(index) for index in indices]
-    bits = yield from score_in_batches(question.members, texts, None, f"Scoring {question.samples:,} samples")
+    scored = yield from score_in_batches(
+        question.members, texts, None, f"Scoring {question.samples:,} samples"
+    )
+    known = [place for place in range(len(texts)) if place not in scored.problems]
+    indices, bits = [indices[place] for place in known], scored.bits[known]
     # A canary that was drawn keeps its own score, whatever rounding does to it in another batch.
     own = dict(
         zip(map(question.format.index, question.canary_texts), question.canary_scores.tolist(), strict=True)
@@ -40,6 +46,7 @@ def sampled(question: FormatQuestion) -> Course[Measured]:
         question.format.size,
         question.options.confidence,
         canary_ids=question.canary_ids,
+        unknown=question.samples - len(sample.indices),
     )
     return Measured(estimates=estimates, candidates=sample)
 
@@ -53,6 +60,8 @@ def extrapolated(question: FormatQuestion) -> Course[Measured]:
     estimates = fit.estimates(
         question.thresholds, question.format.size, question.options.confidence, canary_ids=question.canary_ids
     )
+    missing = question.samples - len(sample.indices)
+    estimates = _without(estimates, missing, f"{question.samples:,} samples")
     return Measured(estimates=estimates, candidates=sample, fit=fit)
 
 
@@ -65,14 +74,28 @@ def references(question: FormatQuestion) -> Course[Measured]:
             "another method"
         )
     names = [f"reference {i}" for i in range(len(texts))]
-    scores = yield from score_in_batches(question.members, texts, names, f"Scoring {len(texts):,} references")
+    scored = yield from score_in_batches(question.members, texts, names, f"Scoring {len(texts):,} references")
+    # Whether a text has a number is decided by the text, so those that have one are still independent draws like the canary.
+    known = [place for place in range(len(texts)) if place not in scored.problems]
+    scores = scored.bits[known]
     estimates = reference_exposures(
         question.thresholds, scores, question.options.confidence, canary_ids=question.canary_ids
     )
-    indices = question.index_array([question.format.index(text) for text in texts])
+    estimates = _without(estimates, len(scored.problems), f"{len(texts):,} references")
+    indices = question.index_array([question.format.index(texts[place]) for place in known])
     ranks = 1 + np.searchsorted(np.sort(scores), question.thresholds, side="right")
     return Measured(
         estimates=estimates,
         candidates=CandidateScores(question.format_id, "reference", indices, scores),
         ranks=[int(rank) for rank in ranks],
     )
+
+
+def _without(estimates: list[Estimate], missing: int, of: str) -> list[Estimate]:
+    """The same with a warning where some that canaries were compared with have no number, and were left out."""
+    if not missing:
+        return estimates
+    warning = f"{missing:,} of {of} have no number by this model, and were left out"
+    return [
+        msgspec.structs.replace(estimate, warnings=(*estimate.warnings, warning)) for estimate in estimates
+    ]

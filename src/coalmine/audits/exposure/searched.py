@@ -6,12 +6,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.audits.exposure.candidate_scores import CandidateScores
-from coalmine.audits.exposure.question import Compared, FormatQuestion, Measured, compare_walked
-from coalmine.engines.courses import Course, CourseStep, one_result
+from coalmine.audits.exposure.question import (
+    Compared,
+    FormatQuestion,
+    Measured,
+    compare_walked,
+    without_numbers,
+)
+from coalmine.engines.courses import SURVIVED, Course, CourseStep, one_result
 from coalmine.engines.units import Arrays, Running, Unit, advance_and_keep
 from coalmine.randomness import arrays
 from coalmine.records import Estimate
@@ -55,11 +62,17 @@ class _Searched(NamedTuple):
             resolution=self.compared.resolution,
         )
 
+    @property
+    def without_number(self) -> int:
+        """How many members that the search met have no number."""
+        return self.search.frontier.without_number
+
     def bounds(self) -> list[Estimate]:
         """What is proven, for each canary."""
-        size = self.compared.question.format.size
+        size, unknown = self.compared.question.format.size, self.without_number
         rows = zip(self.ranks.least.tolist(), self.most, self.proven, strict=True)
-        return [bounded_exposure(least, most, size, rank=rank) for least, most, rank in rows]
+        found = [bounded_exposure(least, most, size, rank=rank) for least, most, rank in rows]
+        return [without_numbers(one, unknown) for one in found] if unknown else found
 
 
 @dataclass(frozen=True)
@@ -71,7 +84,7 @@ class RankSearching(MembersWork):
     indices: tuple[int, ...]
     budget: int
 
-    name = "search ranks/1"
+    name = "search ranks/2"
 
     @property
     def memory_bytes(self) -> int:
@@ -86,7 +99,7 @@ class RankSearching(MembersWork):
     def search(self) -> BoundedSearch:
         """A search that has not started."""
         return BoundedSearch(
-            self.members.frontier("a search", "score the texts instead"),
+            self.members.frontier("a search", "score the texts instead", leave_out=True),
             self.thresholds,
             margins=self.margins,
             noting=self.indices,
@@ -120,14 +133,15 @@ def _searched(question: FormatQuestion) -> Course[_Searched]:
     search = work.search()
     search.restore(found)
     ranks = compared.ranks(search.counter)
-    if search.is_settled():
+    unknown = search.frontier.without_number
+    if search.is_settled() and not unknown:
         compared.check_reached(ranks)
     beyond = ranks.own + compared.resolutions
     behind = search.most_below(beyond)
     # Canaries that were not reached lie below open nodes, and are among those that may.
     reached = search.counter.counts_to(beyond).tolist()
     most = [
-        max(known, min(question.format.size, found + more))
+        max(known, min(question.format.size, found + more + unknown))
         for known, found, more in zip(ranks.most.tolist(), reached, behind, strict=True)
     ]
     rows = zip(ranks.rank.tolist(), ranks.most.tolist(), most, strict=True)
@@ -192,9 +206,18 @@ def guided(question: FormatQuestion) -> Course[Measured]:
     question.frontier("guided")  # refused before any work
     searched = yield from _searched(question)
     search, compared, ranks = searched.search, searched.compared, searched.ranks
-    if search.is_settled():
-        return searched.measured(searched.bounds())
-    draws = yield from _drawn(question, search)
+    if search.is_settled() or searched.without_number:
+        return searched.measured(
+            searched.bounds()
+        )  # draws cannot say how many of the members without a number count
+    try:
+        draws = yield from _drawn(question, search)
+    except SURVIVED as problem:
+        warning = f"only what the search has proven is known, because members could not be drawn: {problem}"
+        found = searched.bounds()
+        return searched.measured(
+            [msgspec.structs.replace(one, warnings=(*one.warnings, warning)) for one in found]
+        )
     # Canaries that the search has not reached are known nevertheless: they count as found, and draws of them do not.
     missing = [compared.indices[i] for i in np.flatnonzero(~ranks.reached)]
     of_canaries = np.isin(draws.indices, question.index_array(missing))

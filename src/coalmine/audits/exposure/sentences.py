@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from coalmine.audits.exposure.results import ExposureResult
 
 _VALUE = "exposure is {value} bits ({percent}% interval {low} to {high})"
+_BETWEEN = "exposure is between {low} and {high} bits ({percent}% interval)"
 _AT_LEAST = "exposure is at least {low} bits ({percent}% confidence)"
 _RESOLVED = (
     ", or {least} to {most} within the resolution of the model: exposure is {value} bits ({low} to {high})"
@@ -45,7 +46,7 @@ SENTENCES = {
     ),
     "guided": (
         f"{_VALUE}: {_PROVEN}, and so [is|are] {{}} of {{n}} [draw|draws]",
-        f"exposure is between {{low}} and {{high}} bits ({{percent}}% interval): {_PROVEN}, and none of {{n}} [draw|draws] is",
+        f"{_BETWEEN}: {_PROVEN}, and none of {{n}} [draw|draws] is",
     ),
     "splitting": (
         f"{_VALUE}: {{}} of {{}} runs of splitting reached it, with {{n}} members scored; {_FREE}",
@@ -53,7 +54,10 @@ SENTENCES = {
         f"{_AT_LEAST}: at most about {{}} members are no more surprising, by the lowest level that enough runs reached; {_FREE}",
         f"{_AT_LEAST}: less surprising than all but a few of {{}} uniform draws; {_FREE}",
     ),
-    "sampled": _among("sample"),
+    "sampled": (
+        *_among("sample"),
+        f"{_BETWEEN}: {{}} of {{n}} [sample|samples] [is|are] no more surprising, and {{}} [has|have] no score",
+    ),
     "references": _among("reference"),
     "extrapolated": (
         "exposure is about {value} bits ({percent}% interval {low} to {high}), extrapolated by a skew-normal fit to {} samples",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,7 +16,8 @@ from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.audits.exposure.estimators import SPLITTING
 from coalmine.audits.exposure.question import FormatQuestion, Measured
 from coalmine.audits.exposure.ranked import exact
-from coalmine.engines.courses import Course, CourseStep, one_result
+from coalmine.audits.exposure.scored import sampled
+from coalmine.engines.courses import SURVIVED, Course, CourseStep, one_result
 from coalmine.engines.units import Arrays, Running, Unit, advance_and_keep
 from coalmine.randomness import integers
 from coalmine.search.walks.splitting import MOVES, ScoreBook, Splitting
@@ -43,24 +46,49 @@ def particles_of(first_members: int) -> int:
 
 
 def splitting(question: FormatQuestion) -> Course[Measured]:
-    """Runs of splitting; a space no larger than the first members of all runs is ranked as a whole."""
+    """Runs of splitting; a space no larger than the first members of all runs is ranked as a whole.
+
+    Where they meet a member that has no number, the paths below it are unknown, and with them every rank: a sample of as many members as
+    the runs begin with gives bounds instead.
+    """
     if question.format.size <= question.samples:
         return (yield from exact(question))
-    work = Splits(
+    try:
+        return (yield from _split(question))
+    except SURVIVED as problem:
+        warning = f"these are the bounds that a sample gives, because splitting failed: {problem}"
+    found = yield from sampled(question)
+    estimates = [msgspec.structs.replace(one, warnings=(*one.warnings, warning)) for one in found.estimates]
+    return found._replace(estimates=estimates)
+
+
+def _split(question: FormatQuestion) -> Course[Measured]:
+    given = (
         question.members, question.format_id, question.canary_texts, question.canary_scores, question.samples
-    )
+    )  # fmt: skip
     seed, thresholds = question.options.seed, in_steps(question.thresholds)
-    found = yield from one_result(CourseStep(work, [Unit(seed, size=0)], f"Splitting in {RUNS} runs"))
-    columns = (found["costs"], found["known"], found["ancestors"])
-    runs = SplittingRuns([SplittingRun(*run) for run in zip(*columns, strict=True)], found["levels"].tolist())
+    pilot = yield from one_result(
+        CourseStep(SplittingPilot(*given), [Unit(seed, size=0)], "Looking for the levels of splitting")
+    )
+    known = pilot["levels"], pilot["texts"], pilot["costs"]
+    work = SplittingDescents(*given)
+    units = [Unit((seed, number), known, 0) for number in range(RUNS)]
+    found = yield CourseStep(work, units, f"Splitting in {RUNS} runs")
+    below = dict(zip(pilot["texts"].tolist(), pilot["costs"].tolist(), strict=True))
+    for one in found:
+        below.update(zip(one["texts"].tolist(), one["text_costs"].tolist(), strict=True))
+    runs = SplittingRuns(
+        [SplittingRun(one["costs"], one["known"], one["ancestors"]) for one in found],
+        pilot["levels"].tolist(),
+    )
     estimates = splitting_exposures(
         thresholds,
         runs,
-        known=found["known_before"].tolist(),
-        proven=found["proven"].tolist(),
-        complete=found["complete"].tolist(),
+        known=np.searchsorted(np.sort(pilot["costs"]), thresholds, side="right").tolist(),
+        proven=np.searchsorted(np.sort(list(below.values())), thresholds, side="right").tolist(),
+        complete=pilot["complete"].tolist(),
         size=question.format.size,
-        scored=int(found["scored"]),
+        scored=int(pilot["scored"]) + sum(int(one["scored"]) for one in found),
         confidence=question.options.confidence,
         canary_ids=question.canary_ids,
     )
@@ -72,15 +100,14 @@ def splitting(question: FormatQuestion) -> Course[Measured]:
 
 
 @dataclass(frozen=True)
-class Splits(MembersWork):
-    """The pilot, the neighbors of canaries and the runs, for one format; what it keeps are the scores of members."""
+class _SplittingWork(MembersWork):
+    """What the pilot and the runs have in common; what they keep are the scores of members."""
 
     format_id: str
     canary_texts: tuple[str, ...]
     canary_scores: NDArray[np.float64]
     samples: int
 
-    name = "split/1"
     memory_bytes = 0
 
     @property
@@ -88,42 +115,42 @@ class Splits(MembersWork):
         """The members, the canaries and the number of first members."""
         return self.members.facts, self.format_id, self.canary_texts, self.canary_scores, self.samples
 
-    def run(self, unit: Unit, running: Running) -> Arrays:
-        """Split with the seed of the unit."""
+    def sampler(self, known: Sequence[str], costs: NDArray[np.float64], running: Running) -> Splitting:
+        """What splits, with costs that are known, and those that an earlier run of the same unit kept."""
         book = ScoreBook(self.members.score, self.members.batch)
-        book.add(self.canary_texts, self.canary_scores)
+        book.add(known, costs)
         saved = running.kept()
         if saved is not None:
             book.restore(saved)
+        return Splitting(self.members.format, book, particles=particles_of(self.samples))
 
-        def after_level() -> None:
-            advance_and_keep(running, 1, book.snapshot)
+    def generator(self, seed: int, use: str) -> random.Random:
+        """The random numbers of the pilot, or of one of the runs."""
+        return integers(seed, "splitting", self.format_id, use)
 
-        sampler = Splitting(self.members.format, book, particles=particles_of(self.samples))
-        thresholds = in_steps(self.canary_scores)
-        levels = sampler.pilot(float(thresholds.min()), self._generator(unit.inputs, "pilot"), after_level)
+
+class SplittingPilot(_SplittingWork):
+    """The pilot, which finds the levels, and the neighbors of canaries, for one format; all that they scored is part of the result."""
+
+    name = "split pilot/1"
+
+    def run(self, unit: Unit, running: Running) -> Arrays:
+        """Go down with the seed of the unit."""
+        sampler = self.sampler(self.canary_texts, self.canary_scores, running)
+        book, lowest = sampler.book, float(in_steps(self.canary_scores).min())
+        levels = sampler.pilot(
+            lowest,
+            self.generator(unit.inputs, "pilot"),
+            lambda: advance_and_keep(running, 1, book.snapshot),
+        )
         complete = self._look_around(sampler, levels)
-        known, known_costs = set(book.costs), book.sorted_costs()
-        runs = [
-            sampler.run(levels, known, self._generator(unit.inputs, f"run {number}"), after_level)
-            for number in range(RUNS)
-        ]
-        costs, marks, ancestors = (np.stack(column) for column in zip(*runs, strict=True))
         return {
             "levels": np.array(levels, dtype=np.float64),
-            "costs": costs,
-            "known": marks,
-            "ancestors": ancestors,
-            "known_before": np.searchsorted(known_costs, thresholds, side="right"),
-            "proven": np.searchsorted(book.sorted_costs(), thresholds, side="right"),
             "complete": np.array(complete, dtype=bool),
+            "texts": np.array(list(book.costs), dtype=str),
+            "costs": np.array(list(book.costs.values()), dtype=np.float64),
             "scored": np.array(book.scored),
         }
-
-    def first_members(self, seed: int, number: int, particles: int) -> list[int]:
-        """The places of the uniform draws that a run begins with."""
-        generator = self._generator(seed, f"run {number}")
-        return [generator.randrange(self.members.format.size) for _ in range(particles)]
 
     def _look_around(self, sampler: Splitting, levels: list[float]) -> list[bool]:
         """Score the members near canaries that may be less surprising than nearly all others; whether all that count were found."""
@@ -137,5 +164,36 @@ class Splits(MembersWork):
             complete.append(deep and sampler.grow(near, threshold, NEAR_SCORES))
         return complete
 
-    def _generator(self, seed: int, use: str) -> random.Random:
-        return integers(seed, "splitting", self.format_id, use)
+
+class SplittingDescents(_SplittingWork):
+    """One run through the levels of the pilot per unit; the payload has these, and the members that the pilot scored."""
+
+    name = "split/2"
+
+    def run(self, unit: Unit, running: Running) -> Arrays:
+        """Go down once, with the seed and the number of the unit."""
+        (seed, number), (levels, texts, costs) = unit.inputs, unit.payload
+        known = dict.fromkeys(texts.tolist())
+        sampler = self.sampler(list(known), costs, running)
+        book = sampler.book
+        found = sampler.run(
+            levels.tolist(),
+            set(known),
+            self.generator(seed, f"run {number}"),
+            lambda: advance_and_keep(running, 1, book.snapshot),
+        )
+        most = float(in_steps(self.canary_scores).max())
+        new = [(text, cost) for text, cost in book.costs.items() if cost <= most and text not in known]
+        return {
+            "costs": found.costs,
+            "known": found.known,
+            "ancestors": found.ancestors,
+            "texts": np.array([text for text, _ in new], dtype=str),
+            "text_costs": np.array([cost for _, cost in new], dtype=np.float64),
+            "scored": np.array(book.scored),
+        }
+
+    def first_members(self, seed: int, number: int, particles: int) -> list[int]:
+        """The places of the uniform draws that a run begins with."""
+        generator = self.generator(seed, f"run {number}")
+        return [generator.randrange(self.members.format.size) for _ in range(particles)]

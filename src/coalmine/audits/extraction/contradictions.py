@@ -111,6 +111,8 @@ def verified_problems(document: Verified) -> Iterator[str]:
         yield from count_problems(f"{name}: the number of expansions", one.expansions)
         if not one.extracted == (one.place is not None) == (one.expansions is not None):
             yield f"{name} came out and has no place, or did not and has one"
+        if one.problem is not None and (one.extracted or one.proven):
+            yield f"{name} could not be looked for, and is said to have come out, or to be proven not to"
 
 
 def search_problems(document: Verified, format_id: str, extraction: Extraction) -> Iterator[str]:

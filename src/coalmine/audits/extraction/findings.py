@@ -29,7 +29,8 @@ CATALOG = Catalog(
         ),
         "CM203": Entry(
             "The search for canaries was not finished",
-            "Run the same command with a larger --budget to resume.",
+            "Run the same command with a larger --budget to resume. Where a format could not be searched, correct what the "
+            "evidence names first.",
             first_step=True,
         ),
         "CM204": Entry(
@@ -64,7 +65,9 @@ def extraction_findings(run: Run, decided: Decisions) -> Iterator[Finding]:
 
 
 def _verified(run: Run, located: Located[Verified], decided: Decisions) -> Iterator[Finding]:
-    trained = [one for one in located.document.canaries if one.repetitions > 0]
+    every = [one for one in located.document.canaries if one.repetitions > 0]
+    unsearched = [one for one in every if one.problem is not None]
+    trained = [one for one in every if one.problem is None]
     out = sorted((one for one in trained if one.extracted), key=lambda one: (one.place or 0, one.canary_id))
     shown = [one for one in out if decided.shown("canary", one.canary_id)]
     chance = [one for one in out if not decided.shown("canary", one.canary_id)]
@@ -89,6 +92,11 @@ def _verified(run: Run, located: Located[Verified], decided: Decisions) -> Itera
             f"would not be: {_certificates(searches)}."
         )
         yield finding("CM203", "info", "not_measured", evidence, subject=_ids(open_ones))
+    if unsearched:
+        reasons = "; ".join(dict.fromkeys(one.problem or "" for one in unsearched))
+        evidence = f"{len(unsearched):,} of {len(every):,} canaries that were trained on could not be looked for: {reasons}."
+        title = "Some formats could not be searched"
+        yield finding("CM203", "info", "not_measured", evidence, subject=_ids(unsearched), title=title)
     if trained and not out and not open_ones:
         yield _none_out(trained, searches)
 

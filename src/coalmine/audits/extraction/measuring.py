@@ -16,11 +16,11 @@ from coalmine.audits.extraction.results import CanaryExtraction, Extracted, Extr
 from coalmine.audits.extraction.spent import SpentSearch
 from coalmine.audits.extraction.works import Beaming, Searching, Trying, Unaided, cheapest, found_members
 from coalmine.corpus.planting.manifest import CanarySet, as_canary_set
-from coalmine.engines.courses import Course, CourseStep, one_result, run_courses
+from coalmine.engines.courses import SURVIVED, Course, CourseStep, one_result, run_courses
 from coalmine.engines.engine import Engine, open_engine
 from coalmine.engines.ledger import Ledger, Resume
 from coalmine.engines.units import Arrays, Unit
-from coalmine.errors import InputError, NotMeasurableError
+from coalmine.errors import CoalmineError, InputError, NoNumberError, NotMeasurableError
 from coalmine.formats.format import Format
 from coalmine.models.protocols import Model, Scorer
 from coalmine.progress import Progress
@@ -30,7 +30,7 @@ from coalmine.search.walks.works import cut_tree, score_every_member
 from coalmine.storage.files import to_json
 
 # What decides the units of a run; a run of another version is another run.
-KEPT = "cuts/4"
+KEPT = "cuts/5"
 # Brute force looks at every member; beyond this many it is refused, because the search gives the same answer.
 BRUTE_UP_TO = 10_000_000
 # Members scored one by one where a model does not support incremental decoding.
@@ -67,6 +67,8 @@ def extract(
     secret = format if isinstance(format, Format) else Format(format)
     sources = Format(source_format, words=secret.words) if isinstance(source_format, str) else source_format
     (found,) = _extractions(model, [_Sought(secret, sources)], asked, engine, resume, progress)
+    if isinstance(found, CoalmineError):
+        raise found
     return found
 
 
@@ -83,7 +85,8 @@ def verify_extraction(
     """Whether each canary of a manifest comes out among the `top` of its format, at which place, after how many expansions.
 
     The options are those of `extract`; all formats are searched at the same time, and what was kept to resume is removed when that is
-    done. The second result is the extraction of each format.
+    done. The second result is the extraction of each format. A format that cannot be searched does not stop the others: its canaries are
+    neither extracted nor proven not to be, `problem` says why, and it has no extraction. An error is raised only if none can be searched.
 
     >>> from coalmine import CanarySet, ScriptedModel
     >>> model = ScriptedModel("pin 0123456789", memory={"pin 49": 0.25})
@@ -94,13 +97,15 @@ def verify_extraction(
     chosen = as_canary_set(canaries)
     names = _searchable(chosen)
     formats = [_Sought(chosen.formats[name], chosen.source_formats.get(name)) for name in names]
-    found = _extractions(model, formats, asked, engine, resume, progress)
+    found = dict(zip(names, _extractions(model, formats, asked, engine, resume, progress), strict=True))
     kinds = {canary.format_id: canary.kind for canary in chosen}
     extractions = {
         name: msgspec.structs.replace(one, kind=kinds.get(name, UNSET))
-        for name, one in zip(names, found, strict=True)
+        for name, one in found.items()
+        if isinstance(one, Extraction)
     }
-    return _of_canaries(chosen, extractions), extractions
+    problems = {name: str(one) for name, one in found.items() if isinstance(one, CoalmineError)}
+    return _of_canaries(chosen, extractions, problems), extractions
 
 
 def _searchable(chosen: CanarySet) -> list[str]:
@@ -115,10 +120,26 @@ def _searchable(chosen: CanarySet) -> list[str]:
     return names
 
 
-def _of_canaries(chosen: CanarySet, extractions: dict[str, Extraction]) -> list[CanaryExtraction]:
+def _of_canaries(
+    chosen: CanarySet, extractions: dict[str, Extraction], problems: dict[str, str]
+) -> list[CanaryExtraction]:
     """What was found of each canary."""
     results = []
     for canary in chosen:
+        if canary.format_id in problems:
+            results.append(
+                CanaryExtraction(
+                    canary_id=canary.canary_id,
+                    repetitions=canary.times_trained_on,
+                    extracted=False,
+                    place=None,
+                    expansions=None,
+                    proven=False,
+                    format_id=canary.format_id,
+                    kind=canary.kind,
+                    problem=problems[canary.format_id],
+                )
+            )
         if canary.format_id not in extractions:
             continue
         extraction = extractions[canary.format_id]
@@ -158,8 +179,8 @@ def _extractions(
     engine: Engine | str | None,
     resume: Resume,
     progress: Progress | None,
-) -> list[Extraction]:
-    """The extractions of several formats, in their order, found at the same time."""
+) -> list[Extraction | CoalmineError]:
+    """The extractions of several formats, in their order, found at the same time; or why one cannot be searched. Raises if none can."""
     asked.check()
     if not isinstance(model, Model):
         raise InputError(f"extract needs a model, got {type(model).__name__}; load one with load_model(path)")
@@ -167,11 +188,22 @@ def _extractions(
     facts = [KEPT, model.describe(), asked.deciding(), [one.facts for one in formats]]
     ledger.begin(hashlib.sha256(to_json(facts)).hexdigest())
     with open_engine(engine) as opened:
-        courses = [_extraction(model, one, asked, ledger) for one in formats]
+        courses = [_survived(_extraction(model, one, asked, ledger)) for one in formats]
         found = run_courses(opened, courses, ledger=ledger, progress=progress)
+    problems = [one for one in found if isinstance(one, CoalmineError)]
+    if len(problems) == len(found):
+        raise problems[0]
     if ledger is not resume:
         ledger.forget()
     return found
+
+
+def _survived(course: Course[Extraction]) -> Course[Extraction | CoalmineError]:
+    """An extraction, or why there is none."""
+    try:
+        return (yield from course)
+    except SURVIVED as problem:
+        return problem
 
 
 class _Found(NamedTuple):
@@ -269,6 +301,8 @@ def _tried(members: Members, top: int) -> Course[_Found]:
             f"brute force over {size:,} members is refused above {BRUTE_UP_TO:,}; the search method gives the same answer"
         )
     parts = yield from cut_tree(members)
+    if parts.without_number:
+        raise _no_proof(members, parts.without_number)
     best = cheapest(top, [], parts.above.costs.tolist(), parts.above.indices.tolist())
     expansions = parts.expansions
 
@@ -280,6 +314,13 @@ def _tried(members: Members, top: int) -> Course[_Found]:
     yield CourseStep(Trying(members, top), parts.units, f"Trying {size:,} members", size, take)
     found = [FoundMember(member, cost, expansions) for cost, member in best]
     return _Found(found, Certificate(True, expansions, None, 0.0, exhausted=True))
+
+
+def _no_proof(members: Members, unknown: int) -> NoNumberError:
+    return NoNumberError(
+        f"the model {members.model.name!r} gave no finite number for {unknown:,} members of {members.format.template!r}, any of which may "
+        "be the least surprising; check the weights"
+    )
 
 
 def _scored(members: Members, asked: ExtractionOptions) -> Course[Extraction]:
@@ -298,15 +339,11 @@ def _scored(members: Members, asked: ExtractionOptions) -> Course[Extraction]:
             f"{name!r} cannot be searched ({members.obstacle}), and scoring {form.size:,} members one by one is refused above "
             f"{SCORED_UP_TO:,}; use a smaller format, such as one that has the known beginning in it"
         )
-    best: list[tuple[float, int]] = []
-    scored = 0
-
-    def take(_: int, found: Arrays) -> None:
-        nonlocal best, scored
-        best = cheapest(asked.top, best, found["bits"].tolist(), found["indices"].tolist())
-        scored += len(found["bits"])
-
-    yield from score_every_member(members, take)
+    every = yield from score_every_member(members)
+    if every.problem is not None:
+        raise every.problem
+    scored = len(every.bits)
+    best = cheapest(asked.top, [], every.bits.tolist(), every.indices.tolist())
     if not scored:
         raise InputError(
             f"no member of {form.template!r} begins with the text that was given; give the beginning of one, such as {form.prefix!r}"

@@ -169,7 +169,9 @@ def _judge(run: Run, rules: ExtractionRules, terms: PolicyTerms, stale: str | No
     most = rules.up_to_repetitions
     which = "planted canaries" + ("" if most is None else f" trained on up to {most} times")
     chosen = [
-        one for one in _verified(run) if one.repetitions > 0 and (most is None or one.repetitions <= most)
+        one
+        for one in _verified(run)
+        if one.repetitions > 0 and (most is None or one.repetitions <= most) and one.problem is None
     ]
     found = judge_extractions(
         chosen,
@@ -225,6 +227,7 @@ def not_looked_for(run: Run, most: int | None = None) -> list[str]:
         (document.manifest_sha256, one.canary_id)
         for _, document in run.all(VERIFIED)
         for one in document.canaries
+        if one.problem is None
     }
     return [
         one.canary_id
@@ -239,7 +242,9 @@ def without_search(run: Run) -> str | None:
     for path, document in run.all(VERIFIED):
         if not document.extractions:
             return f"{run.shown(path)} names no search that it rests on"
-        formats = {one.format_id for one in document.canaries if one.format_id is not None}
+        formats = {
+            one.format_id for one in document.canaries if one.format_id is not None and one.problem is None
+        }
         for name in sorted(map(extraction_file, formats)):
             if name not in document.extractions:
                 return f"{run.shown(path)} names no {name}, which holds the search of canaries that are in it"
@@ -254,6 +259,10 @@ def incomplete(run: Run) -> str | None:
     if not run.all(VERIFIED):
         return "formats were searched, but no canary was looked for"
     missing = not_looked_for(run)
+    for _, document in run.all(VERIFIED):
+        for one in document.canaries:
+            if one.problem is not None and one.canary_id in missing:
+                return f"{len(missing)} planted canaries were not looked for, such as {one.canary_id}: {one.problem}"
     if missing:
         return f"{len(missing)} planted canaries were not looked for, such as {missing[0]}"
     return without_search(run)

@@ -24,7 +24,7 @@ from coalmine.formats.format import Format
 from coalmine.records.contradictions import refuse_contradictions
 from coalmine.records.documents import Document, Origin, beside, is_there
 from coalmine.search.walks.shortest_path import Certificate
-from coalmine.storage.files import PUBLIC, sha256_of_file, together
+from coalmine.storage.files import PUBLIC, remove_file, sha256_of_file, together
 
 SCHEMA = "coalmine.extraction/1"
 RESULTS_FILE = "extraction.json"
@@ -145,6 +145,8 @@ class CanaryExtraction(msgspec.Struct, frozen=True, kw_only=True):
     format_id: str | None = None
     # Of a secret that was in the data all along: what it is, such as "phone".
     kind: str | msgspec.UnsetType = msgspec.UNSET
+    # Why its format could not be searched; None where it was.
+    problem: str | None = None
 
 
 class Verified(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,7 +173,10 @@ def save_verification(
     manifest_sha256: str,
     model: Mapping[str, Any],
 ) -> Verified:
-    """Write the extraction of each format, and verified.json, which vouches for them, last."""
+    """Write the extraction of each format, and verified.json, which vouches for them, last.
+
+    What an earlier run found in a format that could not be searched now is removed: it is not what this run found.
+    """
     target = Path(directory)
     with together() as group:
         written = [
@@ -185,6 +190,8 @@ def save_verification(
             canaries=tuple(results),
         )
         VERIFIED.save(target, document)
+    for format_id in {one.format_id for one in results if one.problem is not None and one.format_id}:
+        remove_file(target / extraction_file(format_id))
     return document
 
 

@@ -48,7 +48,7 @@ def extraction_table(result: Extraction) -> Group:
 
 
 def verification_table(results: Sequence[CanaryExtraction], extractions: Mapping[str, Extraction]) -> Group:
-    """A table per format, under its name; of secrets that were found, which have a format each, a table per kind."""
+    """A table per format that was searched, under its name; of secrets that were found, which have a format each, a table per kind."""
     if _are_natural(results):
         by_kind = grouped((str(one.kind), one) for one in results)
         return under_names(
@@ -61,6 +61,15 @@ def verification_table(results: Sequence[CanaryExtraction], extractions: Mapping
             for format_id in extractions
         }
     )
+
+
+def not_searched_in_words(results: Sequence[CanaryExtraction]) -> list[str]:
+    """Why formats could not be searched, with how many canaries, in a sentence each."""
+    reasons = grouped((one.problem, one.canary_id) for one in results if one.problem is not None)
+    return [
+        f"Not looked for: {len(names)} canaries, such as {visible(names[0])}: {visible(reason)}."
+        for reason, names in reasons.items()
+    ]
 
 
 def names_of_extractions(extractions: Mapping[str, Extraction]) -> FormatNames:
@@ -112,6 +121,7 @@ def _verified(results: Sequence[CanaryExtraction]) -> Table:
     ordered = results if _are_natural(results) else sorted(results, key=lambda result: -result.repetitions)
     for one in ordered:
         out = "yes" if one.extracted else "no" if one.proven else "not within the budget"
+        out = out if one.problem is None else "not looked for"
         table.add_row(
             visible(one.canary_id),
             times_in_words(one.repetitions),

@@ -192,12 +192,19 @@ def _of_format(
     name = names[facts.format_id]
     group = [result for result in source.document.results if result.format_id == facts.format_id]
     unknown = _without_score(group, reference)
+    notes: list[str] = []
     if unknown:
-        reason = f"{len(unknown)} of its canaries have no score; {unknown[0].estimate.statement}"
-        return [], [f"format {name} is left out: {reason}"]
+        names_of = {result.canary_id for result in unknown}
+        reason = f"{len(names_of)} of {len(group)} canaries have no score; {unknown[0].estimate.statement}"
+        group = [result for result in group if result.canary_id not in names_of]
+        if not group:
+            return [], [f"format {name} is left out: {reason}"]
+        # Whether a canary has a score is decided by its text and the model, as a guess that is not made.
+        notes.append(f"format {name} is compared without those of its canaries that have none: {reason}")
     planted = [result for result in group if result.planted]
     withheld = [result for result in group if not result.planted]
     others, warnings = other_scores(source, reference, facts.format_id, name, group)
+    warnings = [*notes, *warnings]
     own = _canary_scores(group, reference)
     held = np.array([own[result.canary_id] for result in withheld], dtype=np.float64)
     out = np.concatenate([held, others])

@@ -88,13 +88,15 @@ class BoundedSearch(BestFirstSearch):
         return found
 
     def snapshot(self, *, states: bool = False) -> dict[str, NDArray[Any]]:
-        """Including the counts."""
-        return {**super().snapshot(states=states), **self.counter.state()}
+        """Including the counts, and how many members have no number."""
+        unknown = np.array(str(self.frontier.without_number))
+        return {**super().snapshot(states=states), **self.counter.state(), "without_number": unknown}
 
     def restore(self, snapshot: dict[str, NDArray[Any]]) -> None:
         """Including the counts."""
         super().restore(snapshot)
         self.counter.restore(snapshot)
+        self.frontier.without_number = int(str(snapshot["without_number"]))
 
 
 def _at_least_sum_of_powers(bits: NDArray[np.float64]) -> int:

@@ -87,7 +87,7 @@ def _below(frontier: Frontier, block: NodeBlock) -> Iterator[Nodes]:
 
 
 def walked_costs(frontier: Frontier, numbers: Sequence[int]) -> NDArray[np.float64]:
-    """The log-perplexity in bits of the members with these numbers of the tree, in their order."""
+    """The log-perplexity in bits of the members with these numbers of the tree, in their order; a NoNumberError where one has none."""
     tree = frontier.tree
     different = np.array(sorted(set(numbers)), dtype=tree.index_type)
     costs: dict[int, float] = {}
@@ -100,11 +100,14 @@ def walked_costs(frontier: Frontier, numbers: Sequence[int]) -> NDArray[np.float
         while len(going):
             # Nodes of one depth are in order, and so are all their children: a member is below the last one that does not come
             # after it.
-            children = frontier.children(block)
+            children, _ = frontier.all_children(block)
             rows = np.searchsorted(children.indices, going, side="right") - 1
             ends = tree.is_leaf[children.states[rows]] & (children.indices[rows] == going)
             costs.update(zip(going[ends].tolist(), children.costs[rows[ends]].tolist(), strict=True))
             going = going[~ends]
             if len(going):
                 block = frontier.advance(block, children.select(np.unique(rows[~ends])))
-    return np.array([costs[int(number)] for number in numbers], dtype=np.float64)
+    found = np.array([costs[int(number)] for number in numbers], dtype=np.float64)
+    if np.isnan(found).any():
+        raise frontier.no_number()
+    return found

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from coalmine.errors import ModelOutputError
+from coalmine.errors import NoNumberError
 from coalmine.models.protocols import IntArray, Scorer, Step, Stepper, after_context, step_row_bytes
 from coalmine.search.tree.token_tree import TokenTree
 
@@ -53,14 +53,25 @@ class Frontier:
     than `memory_bytes` allows, measured on the state after the shared prefix and scaled to the longest path: a walk that holds one
     batch per level of the tree, and a search that keeps waiting states in half of the memory, both stay within it. The logits of a
     row count too, if the model makes those of its whole vocabulary at once. A batch has at least one row.
+
+    A child whose log-probability is not a finite number is a NoNumberError. With `leave_out`, it is left out with all members below it,
+    and `without_number` counts these.
     """
 
     def __init__(
-        self, model: Stepper, tree: TokenTree, *, batch: int = BATCH, memory_bytes: int = MEMORY_BYTES
+        self,
+        model: Stepper,
+        tree: TokenTree,
+        *,
+        batch: int = BATCH,
+        memory_bytes: int = MEMORY_BYTES,
+        leave_out: bool = False,
     ) -> None:
         self.model = model
         self.tree = tree
         self.memory_bytes = memory_bytes
+        self.without_number = 0
+        self._leave_out = leave_out
         self.expansions = 0
         self.reads = 0
         self._most_rows = batch
@@ -93,6 +104,8 @@ class Frontier:
     def root(self) -> NodeBlock:
         """The block of the root, which is after the shared prefix."""
         cost = self._prefix_cost()
+        if not np.isfinite(cost):
+            raise self.no_number()
         step = self._start()
         self._measure(step.states)
         zero = np.zeros(1, dtype=np.int64)
@@ -101,7 +114,18 @@ class Frontier:
         return NodeBlock(nodes, step.states, np.asarray(step.log2_probabilities, dtype=np.float64))
 
     def children(self, block: NodeBlock) -> Nodes:
-        """All children of a block's nodes, in order; the model is not asked."""
+        """The children of a block's nodes, in order; the model is not asked."""
+        children, all_known = self.all_children(block)
+        if all_known:
+            return children
+        if not self._leave_out:
+            raise self.no_number()
+        lost = np.isnan(children.costs)
+        self.without_number += int(self.tree.members[children.states[lost]].sum())
+        return children.select(~lost)
+
+    def all_children(self, block: NodeBlock) -> tuple[Nodes, bool]:
+        """All of them, with NaN as the cost of one that has no number, and below it; and whether there is none of these."""
         nodes, tree = block.nodes, self.tree
         counts = self._edge_count[nodes.states]
         parents = np.repeat(np.arange(len(counts)), counts)
@@ -110,18 +134,23 @@ class Frontier:
         edges = np.arange(len(parents)) + np.repeat(tree.first_edge[nodes.states] - (ends - counts), counts)
         columns = tree.edge_column[edges]
         bits = -block.log2_probabilities[parents, columns]
-        if not np.isfinite(bits).all():
-            raise ModelOutputError(
-                f"the model {self.model.name!r} gave a log-probability that is not finite for a member of "
-                f"{tree.format.template!r}; no conclusion is possible: check the weights"
-            )
-        return Nodes(
+        finite = np.isfinite(bits)
+        all_known = bool(finite.all())
+        children = Nodes(
             states=tree.edge_next[edges],
-            costs=nodes.costs[parents] + bits,
+            costs=nodes.costs[parents] + (bits if all_known else np.where(finite, bits, np.nan)),
             indices=nodes.indices[parents] + tree.edge_offset[edges],
             parents=parents,
             columns=columns,
             depths=nodes.depths[parents] + 1,
+        )
+        return children, all_known
+
+    def no_number(self) -> NoNumberError:
+        """What to raise where a member has no finite log-perplexity."""
+        return NoNumberError(
+            f"the model {self.model.name!r} gave a log-probability that is not finite for a member of "
+            f"{self.tree.format.template!r}; no conclusion is possible: check the weights"
         )
 
     def leaves(self, nodes: Nodes) -> Nodes:

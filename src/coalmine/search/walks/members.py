@@ -14,7 +14,7 @@ from coalmine.formats.format import Format
 from coalmine.models.protocols import Model, PairModel, PartialScorer, Scorer, Stepper, TextScorer
 from coalmine.search.tree.token_tree import TokenTree
 from coalmine.search.walks.frontier import BATCH, MEMORY_BYTES, Frontier
-from coalmine.search.walks.scoring import score_texts
+from coalmine.search.walks.scoring import Scored, score_each, score_texts
 from coalmine.search.walks.thresholds import in_steps
 
 TEXTS_OF_AN_ENDPOINT = 128
@@ -85,25 +85,45 @@ class Members:
         """Why the members cannot be searched token by token, or None where they can."""
         return self._tree if isinstance(self._tree, str) else None
 
-    def frontier(self, purpose: str, advice: str, *, batch: int | None = None) -> Frontier:
+    def frontier(
+        self, purpose: str, advice: str, *, batch: int | None = None, leave_out: bool = False
+    ) -> Frontier:
         """A frontier of the tree; where there is no tree, NotMeasurableError names `purpose`, the obstacle and the advice."""
         if isinstance(self._tree, str) or not isinstance(self.model, Stepper):
             raise NotMeasurableError(
                 f"{purpose} is not applicable to {self.model.name!r}: {self.obstacle}; {advice}"
             )
         rows = self.batch if batch is None else min(batch, self.batch)
-        return Frontier(self.model, self._tree, batch=rows, memory_bytes=self.memory_bytes)
+        return Frontier(
+            self.model, self._tree, batch=rows, memory_bytes=self.memory_bytes, leave_out=leave_out
+        )
 
     def score(self, texts: Sequence[str], names: Sequence[str] | None = None) -> NDArray[np.float64]:
-        """The log-perplexities of these members in bits."""
+        """The log-perplexities of these members in bits; a NoNumberError where one has none."""
+        self._check_scorer()
+        bits = score_texts(self.model, texts, names, sources=self._sources_of(texts))
+        self._check_whole(texts)
+        return in_steps(bits)
+
+    def score_each(self, texts: Sequence[str], names: Sequence[str] | None = None) -> Scored:
+        """The same, but a member that has no log-perplexity does not stop the others."""
+        self._check_scorer()
+        found = score_each(self.model, texts, names, sources=self._sources_of(texts))
+        self._check_whole(texts)
+        return found._replace(bits=in_steps(found.bits))
+
+    def _check_scorer(self) -> None:
         if not isinstance(self.model, Scorer):
             raise NotMeasurableError(
                 f"{self.model.name!r} does not give the probability of a text, so it cannot rank texts"
             )
-        sources = None
-        if self.sources is not None:
-            sources = [self.sources.fill(self.format.fillings(text)) for text in texts]
-        bits = score_texts(self.model, texts, names, sources=sources)
+
+    def _sources_of(self, texts: Sequence[str]) -> list[str] | None:
+        if self.sources is None:
+            return None
+        return [self.sources.fill(self.format.fillings(text)) for text in texts]
+
+    def _check_whole(self, texts: Sequence[str]) -> None:
         # Some endpoints give no probability of the first token; where it differs between members, ranks would be wrong.
         unscored = self.model.unscored(texts) if isinstance(self.model, PartialScorer) else []
         if max(unscored, default=0) > len(self.format.prefix):
@@ -111,7 +131,6 @@ class Members:
                 f"{self.model.name!r} gives no probability for the first token of a text, which contains part of the secret here, so it "
                 "cannot rank texts; give the model a context, or begin the format with literal text"
             )
-        return in_steps(bits)
 
     def scored_one_by_one(self) -> Iterator[tuple[NDArray[Any], NDArray[np.float64]]]:
         """Every member with its log-perplexity, in batches of (places in the order of the format, bits), each scored as a whole."""

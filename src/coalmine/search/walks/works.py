@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coalmine.engines.courses import Course, CourseStep, one_result
+from coalmine.engines.courses import SURVIVED, Course, CourseStep, one_result
 from coalmine.engines.units import Arrays, Running, Unit
-from coalmine.errors import CoalmineError, NotMeasurableError, WorkerLostError
+from coalmine.errors import CoalmineError, NoNumberError
 from coalmine.models.protocols import Model
 from coalmine.models.works import ModelWork
 from coalmine.search.walks import enumeration
 from coalmine.search.walks.frontier import Nodes
 from coalmine.search.walks.members import Members
 from coalmine.search.walks.plain_arrays import plain_integers, whole_integers
-
-_SURVIVED = (NotMeasurableError, WorkerLostError)
+from coalmine.search.walks.scoring import Scored
 
 
 @dataclass(frozen=True)
@@ -45,21 +44,24 @@ class MembersWork(ModelWork):
 
 
 class ScoreTexts(MembersWork):
-    """The log-perplexities (bits) of texts; the payload has the names of the texts in messages."""
+    """The log-perplexities (bits) of texts; the payload has the names of the texts in messages.
 
-    name = "score texts/1"
+    A text without one has NaN and a reason; if none has one, the unit fails with the first reason.
+    """
+
+    name = "score texts/2"
     memory_bytes = 0
 
     def run(self, unit: Unit, running: Running) -> Arrays:
         """Score the texts of a unit."""
         del running
-        return {"bits": self.members.score(unit.inputs, unit.payload)}
+        return _with_reasons(self.members.score_each(unit.inputs, unit.payload))
 
 
 class ScoreMembers(MembersWork):
-    """The log-perplexities (bits) of members from one place of the format to another."""
+    """The log-perplexities (bits) of members from one place of the format to another, in the same way."""
 
-    name = "score members/1"
+    name = "score members/2"
     memory_bytes = 0
 
     def run(self, unit: Unit, running: Running) -> Arrays:
@@ -67,25 +69,30 @@ class ScoreMembers(MembersWork):
         del running
         form, given = self.members.format, self.members.given
         places = [place for place in range(*unit.inputs) if form.at(place).startswith(given)]
-        bits = self.members.score([form.at(place) for place in places]) if places else np.empty(0)
-        return {"indices": np.array(places, dtype=np.int64), "bits": bits}
+        texts = [form.at(place) for place in places]
+        scored = self.members.score_each(texts) if places else Scored(np.empty(0), {})
+        return {"indices": np.array(places, dtype=np.int64), **_with_reasons(scored)}
 
 
 class CutTree(MembersWork):
-    """Nodes below which at most as many members are as the input says, and the leaves above them."""
+    """Nodes below which at most as many members are as the input says, and the leaves above them.
 
-    name = "cut tree/1"
+    Members that have no number are in neither, and counted.
+    """
+
+    name = "cut tree/2"
 
     def run(self, unit: Unit, running: Running) -> Arrays:
         """Cut the whole tree."""
         del running
-        frontier = self.members.frontier("a walk", "score the texts instead")
+        frontier = self.members.frontier("a walk", "score the texts instead", leave_out=True)
         parts, above = enumeration.split_into_units(frontier, unit.inputs)
         below = Nodes(*(np.concatenate(column) for column in zip(*parts, strict=True)))
         return {
             **nodes_to_arrays(below, "part"),
             **nodes_to_arrays(above, "above"),
             "expansions": np.array(frontier.expansions),
+            "without_number": np.array(str(frontier.without_number)),
         }
 
 
@@ -96,11 +103,13 @@ class TreeParts(NamedTuple):
         units: one unit per part, whose payload is its node; None as payload is the whole tree.
         above: the members that are in none of them.
         expansions: what cutting took.
+        without_number: how many members the model gave no number for while it was cut; they are in no part either.
     """
 
     units: list[Unit]
     above: Nodes
     expansions: int
+    without_number: int = 0
 
 
 def cut_tree(members: Members) -> Course[TreeParts]:
@@ -117,7 +126,8 @@ def cut_tree(members: Members) -> Course[TreeParts]:
         node = below.select([row])
         size = int(tree.members[node.states[0]])
         units.append(Unit((str(node.indices[0]), int(node.depths[0]), float(node.costs[0])), node, size))
-    return TreeParts(units, nodes_from_arrays(found, "above", tree.index_type), int(found["expansions"]))
+    above = nodes_from_arrays(found, "above", tree.index_type)
+    return TreeParts(units, above, int(found["expansions"]), int(str(found["without_number"])))
 
 
 def score_in_batches(
@@ -126,27 +136,88 @@ def score_in_batches(
     names: Sequence[str] | None,
     task: str,
     *,
-    survives: tuple[type[CoalmineError], ...] = _SURVIVED,
-) -> Course[NDArray[np.float64]]:
-    """The log-perplexities of texts (bits), in units of as many as the model is given at once."""
+    survives: tuple[type[CoalmineError], ...] = SURVIVED,
+) -> Course[Scored]:
+    """The log-perplexities of texts (bits), in units of as many as the model is given at once.
+
+    Texts without one do not stop the others; where no text has one, the first problem is raised.
+    """
     starts = range(0, len(texts), members.batch)
     cuts = [slice(start, start + members.batch) for start in starts]
     units = [
         Unit(tuple(texts[cut]), None if names is None else tuple(names[cut]), len(texts[cut])) for cut in cuts
     ]
-    found = yield CourseStep(ScoreTexts(members), units, task, len(texts), survives=survives)
-    return np.concatenate([one["bits"] for one in found]) if found else np.empty(0)
+    scored = Scored(np.full(len(texts), np.nan), {})
+
+    def take(number: int, found: Arrays) -> None:
+        scored.bits[cuts[number]] = found["bits"]
+        own = scored_from(found)
+        scored.problems.update({starts[number] + place: one for place, one in own.problems.items()})
+
+    def failed(number: int, problem: CoalmineError) -> None:
+        scored.problems.update(dict.fromkeys(range(len(texts))[cuts[number]], problem))
+
+    yield CourseStep(ScoreTexts(members), units, task, len(texts), take, survives, failed)
+    if texts and len(scored.problems) == len(texts):
+        raise scored.problems[0]
+    return scored
 
 
-def score_every_member(members: Members, take: Callable[[int, Arrays], None]) -> Course[None]:
-    """Every member with its log-perplexity (bits); `take` gets the places and bits of each batch, in any order."""
+class EveryMember(NamedTuple):
+    """Every member of a format with its log-perplexity (bits), in the order of the format; and how many have none, with a reason."""
+
+    indices: NDArray[np.int64]
+    bits: NDArray[np.float64]
+    without_number: int
+    problem: CoalmineError | None
+
+
+def score_every_member(members: Members) -> Course[EveryMember]:
+    """Every member, scored by itself; where none has a log-perplexity, the first problem is raised."""
     size = members.format.size
     units = [
         Unit((start, stop), size=stop - start)
         for start in range(0, size, members.batch)
         for stop in [min(start + members.batch, size)]
     ]
-    yield CourseStep(ScoreMembers(members), units, f"Scoring {size:,} members", size, take)
+    kept: dict[int, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
+    problems: dict[int, tuple[int, CoalmineError]] = {}  # by unit, with how many members
+
+    def take(number: int, found: Arrays) -> None:
+        known = ~np.isnan(found["bits"])
+        kept[number] = found["indices"][known], found["bits"][known]
+        scored = scored_from(found)
+        if scored.problems:
+            problems[number] = len(scored.problems), scored.problems[min(scored.problems)]
+
+    def failed(number: int, problem: CoalmineError) -> None:
+        problems[number] = units[number].size, problem
+
+    yield CourseStep(ScoreMembers(members), units, f"Scoring {size:,} members", size, take, failed=failed)
+    first = problems[min(problems)][1] if problems else None
+    if first is not None and not kept:
+        raise first
+    indices, bits = (np.concatenate(column) for column in zip(*(kept[i] for i in sorted(kept)), strict=True))
+    return EveryMember(indices, bits, sum(number for number, _ in problems.values()), first)
+
+
+def _with_reasons(scored: Scored) -> Arrays:
+    """Scores as plain arrays, with the places and reasons of those that are missing; raises if all are."""
+    places = sorted(scored.problems)
+    if places and len(places) == len(scored.bits):
+        raise scored.problems[places[0]]
+    reasons = [str(scored.problems[place]) for place in places]
+    return {
+        "bits": scored.bits,
+        "missing": np.array(places, dtype=np.int64),
+        "reasons": np.array(reasons, dtype=str),
+    }
+
+
+def scored_from(arrays: Arrays) -> Scored:
+    """The scores of a unit."""
+    pairs = zip(arrays["missing"].tolist(), arrays["reasons"].tolist(), strict=True)
+    return Scored(arrays["bits"], {place: NoNumberError(reason) for place, reason in pairs})
 
 
 def nodes_to_arrays(nodes: Nodes, prefix: str) -> Arrays:

@@ -104,6 +104,7 @@ def sampled_exposures(
     confidence: float = 0.95,
     *,
     canary_ids: Sequence[str] | None = None,
+    unknown: int = 0,
 ) -> list[Estimate]:
     """The exposure in bits of each canary, in the order given, from a uniform sample of their secret space.
 
@@ -112,22 +113,51 @@ def sampled_exposures(
     of `size`, because the canary is itself a member). A canary that is less surprising than every sample has no value, only a
     lower bound; one that is more surprising than all has an exposure of 0, which is a measurement.
 
+    `unknown` further samples were drawn, and have no score. Each may be on either side of a canary, so there are only bounds then: the
+    lower limit counts all of them, and the upper limit none.
+
     >>> [e.statement for e in sampled_exposures([5.0, 45.0], [30.0, 40.0], size=1024)]  # doctest: +NORMALIZE_WHITESPACE
     ['less surprising than all 2 samples: exposure is at least 0.24 bits (95% confidence)',
      'exposure is 0.00 bits (95% interval 0.00 to 2.66): 2 of 2 samples are no more surprising']
+    >>> sampled_exposures([35.0], [30.0, 40.0], size=1024, unknown=1)[0].statement
+    'exposure is between 0.00 and 6.89 bits (95% interval): 1 of 3 samples is no more surprising, and 1 has no score'
     """
-    counts, n = _counts_no_more_surprising(canary_scores, sample_scores, "samples", canary_ids)
+    counts, known = _counts_no_more_surprising(canary_scores, sample_scores, "samples", canary_ids)
     level = checked_confidence(confidence)
     ceiling = math.log2(checked_count(size, "size"))
-    low_p, high_p = clopper_pearson(counts, n, level)
+    n = known + unknown
+    low_p = clopper_pearson(counts, n, level)[0]
+    high_p = clopper_pearson(counts + unknown, n, level)[1]
     lows = np.minimum(_bits(high_p), ceiling)
     highs = np.minimum(_bits(np.maximum(low_p, np.finfo(float).tiny)), ceiling)
     highs[counts == 0] = ceiling
     found = []
     for count, low, high in zip(counts.tolist(), lows.tolist(), highs.tolist(), strict=True):
+        if unknown:
+            found.append(_between((low, high), level, count, n, unknown))
+            continue
         value = min(_log2_ratio(n, count), ceiling) if count else None
         found.append(_among("sample", value, (low, high), level, count, n))
     return found
+
+
+def _between(interval: tuple[float, float], level: float, count: int, n: int, unknown: int) -> Estimate:
+    """The exposure of a canary that `count` of `n` samples are no more surprising than, if `unknown` others have no score."""
+    low, high = interval
+    are, have = "is" if count == 1 else "are", "has" if unknown == 1 else "have"
+    samples = "sample" if n == 1 else "samples"
+    return Estimate(
+        method="sampled",
+        status="lower_bound",
+        value=None,
+        low=low,
+        high=high,
+        confidence=level,
+        n=n,
+        statement=f"exposure is between {rounded_down(low)} and {rounded_up(high)} bits ({100 * level:g}% interval): {count:,} of {n:,} "
+        f"{samples} {are} no more surprising, and {unknown:,} {have} no score",
+        assumptions=SAMPLE_ASSUMPTIONS,
+    )
 
 
 def reference_exposure(

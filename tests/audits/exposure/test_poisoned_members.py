@@ -1,0 +1,166 @@
+"""A model that gives no number for some members: their canaries are not measured, and all others are, as far as can be known."""
+
+import math
+
+import numpy as np
+import pytest
+
+from audits.poisoned_model import PoisonedModel, RaisingModel
+from coalmine import (
+    Canary,
+    CanarySet,
+    Format,
+    ScriptedModel,
+    check,
+    expose,
+    membership,
+    parse_policy,
+    read_run,
+)
+from coalmine.audits import read_exposures
+from coalmine.audits.exposure.measuring import expose_models
+from coalmine.errors import ModelOutputError, NoNumberError
+from coalmine.records.contradictions import estimate_problems
+
+PIN = Format("pin {digits:3}")
+CHARACTERS = "pin 0123456789"
+TEXTS = ["pin 123", "pin 457", "pin 901", "pin 002"]
+LIKELY = {"1": 9, "4": 3}
+CANARIES = CanarySet(
+    [
+        Canary(canary_id=f"c{place}", format_id="f0", text=text, repetitions=4, planted=place < 3)
+        for place, text in enumerate(TEXTS)
+    ],
+    {"f0": PIN},
+    references={"f0": [text for text in PIN.sample(60, seed=6, replace=False) if text not in TEXTS]},
+)
+WHOLE = ScriptedModel(CHARACTERS, frequencies=LIKELY)
+# Ten members without a number, one of which is a canary; and a thousandth of the space, which is none.
+BELOW_A_CANARY, ELSEWHERE = "pin 45", "pin 666"
+
+
+def poisoned(poison, value=np.nan):
+    return PoisonedModel(CHARACTERS, poison, frequencies=LIKELY, value=value)
+
+
+@pytest.fixture(scope="module")
+def truth():
+    return expose(WHOLE, CANARIES, method="exact")
+
+
+@pytest.mark.parametrize("method", ["exact", "bounded", "guided", "sampled", "references", "splitting"])
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+def test_a_canary_without_a_number_does_not_stop_the_others(method, value, truth, tmp_path):
+    found = expose(poisoned(BELOW_A_CANARY, value), CANARIES, method=method, samples=600)
+    lost = found[1]
+    assert (lost.canary_id, lost.estimate.status, lost.known_log_perplexity_bits) == (
+        "c1",
+        "not_measured",
+        None,
+    )
+    assert "log-perplexity of c1; no conclusion is possible" in lost.estimate.statement
+    for one, exact in zip(found, truth, strict=True):
+        if one is not lost:
+            low, high = one.interval
+            assert one.estimate.status != "not_measured"
+            assert one.log_perplexity_bits == exact.log_perplexity_bits
+            assert low <= exact.exposure + 1e-9
+            assert high is None or high >= exact.exposure - 1e-9
+            assert not list(estimate_problems(one.canary_id, one.estimate, 0))
+    found.save(tmp_path)
+    assert (
+        read_exposures(tmp_path).results == found.results
+    )  # and nothing in it contradicts the scores beside it
+
+
+@pytest.mark.parametrize("method", ["exact", "bounded"])
+def test_a_rank_has_bounds_where_members_have_no_number(method, truth):
+    found = expose(poisoned(ELSEWHERE), CANARIES, method=method)
+    for one, exact in zip(found, truth, strict=True):
+        assert (one.method, one.rank, one.exposure) == ("bounded", None, None)
+        counted = exact.rank - (
+            1 if exact.log_perplexity_bits + 1e-9 >= WHOLE.log_perplexity_bits(ELSEWHERE) else 0
+        )
+        assert one.interval == pytest.approx((math.log2(1000 / (counted + 1)), math.log2(1000 / counted)))
+        assert one.estimate.warnings == (
+            "1 member has no number by this model, and may be more or less surprising than the canary",
+        )
+
+
+def test_models_whose_members_are_scored_one_by_one(truth):
+    found = expose(RaisingModel(CHARACTERS, "pin 45", frequencies=LIKELY), CANARIES, method="exact")
+    assert [one.estimate.status for one in found] == [
+        "lower_bound",
+        "not_measured",
+        "lower_bound",
+        "lower_bound",
+    ]
+    reason = found[1].estimate.statement
+    assert reason.startswith("the model's own code raised ZeroDivisionError (line ")
+    assert "secret" not in reason
+    for one, exact in zip(found, truth, strict=True):
+        assert one.exposure is None
+        assert one is found[1] or one.interval[0] <= exact.exposure <= one.interval[1]
+
+
+def test_unknown_samples_are_in_the_interval():
+    found = expose(poisoned("pin 6"), CANARIES, method="sampled", samples=500)
+    drawn = [PIN.at(index) for index in PIN.sample_indices(500, 0)]
+    unknown = sum(text.startswith("pin 6") for text in drawn)
+    for one in found:
+        hits = sum(
+            WHOLE.log_perplexity_bits(text) <= one.log_perplexity_bits + 1e-9
+            for text in drawn
+            if not text.startswith("pin 6")
+        )
+        assert one.estimate.n == 500
+        assert one.estimate.statement.endswith(
+            f"{hits:,} of 500 samples are no more surprising, and {unknown} have no score"
+        )
+        assert one.interval[0] <= math.log2(500 / (hits + unknown)) < math.log2(500 / hits) < one.interval[1]
+
+
+def test_references_without_a_number_are_left_out():
+    found = expose(poisoned("pin 6"), CANARIES, method="references")
+    scored = [text for text in CANARIES.references["f0"] if not text.startswith("pin 6")]
+    assert {one.estimate.n for one in found} == {len(scored)}
+    assert all("have no number by this model" in one.estimate.warnings[0] for one in found)
+    (kept,) = [one for one in found.candidates if one.kind == "reference"]
+    assert [PIN.at(int(index)) for index in kept.indices] == scored
+    exact = expose(poisoned("pin 6"), CANARIES, method="exact")
+    assert [len(one.indices) for one in exact.candidates if one.kind == "reference"] == [len(scored)]
+    assert "references of pin {digits:3} could not be scored" in " ".join(exact.warnings)
+
+
+def test_the_gate_says_what_is_missing_and_membership_goes_on(tmp_path):
+    CANARIES.save(tmp_path / "canaries.json")
+    expose(poisoned(BELOW_A_CANARY), CANARIES).save(tmp_path / "exposure")
+    run = read_run(tmp_path)
+    judged = check(
+        run, parse_policy("min_canaries = 1\nrequire = ['exposure']\n[exposure]\nat_most = 60.0\n")
+    )
+    assert judged.exit_code != 0
+    outcomes = " ".join(one.evidence for one in judged.rules)
+    assert "c1" in outcomes
+    found = membership(tmp_path / "exposure")
+    assert [one.members for one in found.populations] == [2]
+    assert any("1 of 4 canaries" in one for one in found.warnings)
+
+
+def test_where_nothing_has_a_number_it_is_one_sentence():
+    with pytest.raises(NoNumberError, match="gave nan as the log-perplexity of c0"):
+        expose(poisoned("p"), CANARIES)
+    nothing, whole = expose_models([poisoned("p"), WHOLE], CANARIES)
+    assert {one.estimate.status for one in nothing} == {"not_measured"}
+    assert {one.estimate.status for one in whole} == {"measured"}
+
+
+def test_a_model_that_contradicts_itself_is_still_an_error():
+    class Inconsistent(PoisonedModel):
+        def step(self, states, parents, tokens, *, columns=None):
+            found = super().step(states, parents, tokens, columns=columns)
+            return found._replace(log2_probabilities=found.log2_probabilities - 1)
+
+    with pytest.raises(ModelOutputError, match="differently") as raised:
+        expose(Inconsistent(CHARACTERS, "pin 45"), CANARIES, method="exact")
+    assert not isinstance(raised.value, NoNumberError)
