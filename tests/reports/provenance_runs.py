@@ -55,6 +55,8 @@ def numbers(scores, *, unknown=2):
         features=np.stack([given, 1 - given], axis=1),
         texts=np.where(there, 4, 0),
         unread=np.where(there, 0, 4),
+        failed=np.zeros(many, dtype=np.int64),
+        reason=np.full(many, ""),
         tokens=np.where(there, TOKENS, 0),
         unknown=np.full(many, unknown),
         cut=np.zeros(many, dtype=np.int64),

@@ -7,7 +7,14 @@ from pathlib import Path
 from types import TracebackType
 
 from coalmine.engines.units import Arrays, Run, Running, Unit, read_only
-from coalmine.errors import CoalmineError, ModelError, ModelOutputError, NotMeasurableError, WorkerLostError
+from coalmine.errors import (
+    CoalmineError,
+    ModelError,
+    ModelOutputError,
+    NoNumberError,
+    NotMeasurableError,
+    WorkerLostError,
+)
 
 # What coalmine is made of; code of any other module came with the model.
 _OURS = frozenset(
@@ -39,8 +46,10 @@ def run_unit(run: Run, unit: Unit, running: Running) -> Arrays:
 
 def failure_of_inputs(error: BaseException) -> CoalmineError | None:
     """The reason why inputs have no answer, if that may be the inputs' fault; None for all else that can go wrong."""
-    if isinstance(error, NotMeasurableError | ModelOutputError | ModelError):
+    if isinstance(error, NotMeasurableError | NoNumberError | ModelError):
         return error
+    if isinstance(error, ModelOutputError):
+        return NoNumberError(str(error))
     if isinstance(error, CoalmineError) or _out_of_memory(error) is not None:
         return None
     return foreign_failure(error)

@@ -133,18 +133,6 @@ def test_estimates_agree_with_the_exact_exposure(method):
         assert np.mean(inside) >= 0.85
 
 
-def test_a_score_that_is_not_finite_names_the_canary():
-    class Broken(ScriptedModel):
-        def score(self, sequences, *, ranks=False):
-            scores = super().score(sequences, ranks=ranks)
-            scores[2].log2_probabilities[1] = np.nan
-            return scores
-
-    canaries = canaries_of(Format("{digits:3}"))
-    with pytest.raises(ModelOutputError, match=canaries[2].canary_id):
-        expose(Broken(DIGITS), canaries)
-
-
 def test_an_adapter_that_steps_otherwise_than_it_scores_is_found_out():
     class Inconsistent(ScriptedModel):
         def step(self, states, parents, tokens, *, columns=None):

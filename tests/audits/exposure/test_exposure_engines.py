@@ -110,7 +110,7 @@ class KillsWorkers:
 
     def advance(self, amount=1, note=""):  # noqa: ARG002 - the protocol's
         if self.now and not self.killed:
-            for one in self.engine.pool._processes:
+            for one in self.engine.pool._processes.values():
                 one.process.kill()
                 self.killed += 1
 

@@ -143,8 +143,14 @@ def test_the_gate_says_what_is_missing_and_membership_goes_on(tmp_path):
     outcomes = " ".join(one.evidence for one in judged.rules)
     assert "c1" in outcomes
     found = membership(tmp_path / "exposure")
-    assert [one.members for one in found.populations] == [2]
+    assert [one.in_count for one in found.populations] == [2]
     assert any("1 of 4 canaries" in one for one in found.warnings)
+    found.save(tmp_path / "membership")
+    judged = check(
+        read_run(tmp_path), parse_policy("require = ['membership']\n[membership]\nauc_at_most = 1.0\n")
+    )
+    assert "membership has scores of 2 of 3 canaries of it" in " ".join(one.evidence for one in judged.rules)
+    assert judged.exit_code != 0
 
 
 def test_where_nothing_has_a_number_it_is_one_sentence():

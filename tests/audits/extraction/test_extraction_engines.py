@@ -77,7 +77,7 @@ class KillsWorkers:
         self.steps += "Searching" in self.task and amount > 0 and bool(note)
         if self.steps == 2:
             self.steps += 1
-            for one in self.engine.pool._processes:
+            for one in self.engine.pool._processes.values():
                 one.process.kill()
 
     def finish(self):

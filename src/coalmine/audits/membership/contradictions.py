@@ -198,8 +198,9 @@ def membership_manifest_problems(document: Membership, canaries: CanarySet) -> I
         count = len([canary for canary in planted if one.pooled or canary.repetitions == one.copies])
         if form is None or (one.template is not None and one.template != form.template):
             yield f"population {one.name!r} is of a format that is not that of the manifest"
-        elif count != one.in_count:
-            yield f"population {one.name!r} has {one.in_count:,} canaries that were planted, and the manifest {count:,}"
+        elif count != one.in_count + one.unscored_count:
+            all_of_them = one.in_count + one.unscored_count
+            yield f"population {one.name!r} has {all_of_them:,} canaries that were planted, and the manifest {count:,}"
         known = {canary.canary_id for canary in planted}
         if not {canary.canary_id for canary in one.proven} <= known:
             yield f"population {one.name!r} has a canary that was not planted, by the manifest"

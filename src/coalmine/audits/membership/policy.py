@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -238,7 +239,7 @@ def _judge_epsilon(one: Population, claimed: float, confidence: float, shared: f
 
 
 def without_population(run: Run, found: Membership, most: int | None = None) -> list[PartOutcome]:
-    """Formats and numbers of copies that were planted and that membership says nothing about."""
+    """Formats and numbers of copies that were planted and that membership says nothing about, or not about all of them."""
     if found.manifest_sha256 is None:
         return []
     planted = [one for one in planted_in(run) if one.manifest_sha256 == found.manifest_sha256]
@@ -247,17 +248,19 @@ def without_population(run: Run, found: Membership, most: int | None = None) -> 
         settle = "name the directory of the exposures, or of canaries.json, as well"
         return [open_part("the manifest", why, settle)]
     names = names_in(run)
-    there = {(one.format_id, one.copies) for one in found.populations if not one.pooled}
-    kinds = sorted({(one.format_id, one.planned) for one in planted} - there)
+    there = {(one.format_id, one.copies): one.in_count for one in found.populations if not one.pooled}
+    kinds = Counter((one.format_id, one.planned) for one in planted)
     settle = "plant with --references and --withhold 0.5, and run expose and membership for every format"
     return [
         open_part(
             f"{names[format_id]}, trained on {times_in_words(copies)}",
-            "membership has no scores of it",
+            f"membership has scores of {there[format_id, copies]:,} of {number:,} canaries of it"
+            if (format_id, copies) in there
+            else "membership has no scores of it",
             settle,
         )
-        for format_id, copies in kinds
-        if most is None or copies <= most
+        for (format_id, copies), number in sorted(kinds.items())
+        if there.get((format_id, copies), 0) < number and (most is None or copies <= most)
     ]
 
 

@@ -83,6 +83,7 @@ def _population(one: ScoredPopulation, options: MembershipOptions, judged: int) 
         in_count=len(in_scores),
         out_count=len(out_scores),
         withheld_count=0 if one.coins is None else len(one.coins.out_scores),
+        unscored_count=one.unscored,
         guessing=_guessing_facts(guessing),
         auc=area_under_roc(*one.scores, level),
         tpr_at_fpr=tuple(tpr_at_fpr(*one.scores, rate, level) for rate in FALSE_POSITIVE_RATES),

@@ -76,6 +76,8 @@ class Population(msgspec.Struct, frozen=True, kw_only=True):
     out_count: int
     # Of the out scores, how many are of canaries that a coin withheld.
     withheld_count: int
+    # Planted canaries that have no score, and are left out.
+    unscored_count: int = 0
     guessing: GuessingFacts
     auc: Estimate
     tpr_at_fpr: tuple[RateEstimate, ...]

@@ -65,6 +65,8 @@ class ScoredPopulation(NamedTuple):
     proven: tuple[ProvenCanary, ...] = ()
     # Whether these are secrets that were in the data all along, all of a kind together.
     natural: bool = False
+    # Planted canaries of this population that have no score.
+    unscored: int = 0
 
     @property
     def name(self) -> str:
@@ -193,8 +195,10 @@ def _of_format(
     group = [result for result in source.document.results if result.format_id == facts.format_id]
     unknown = _without_score(group, reference)
     notes: list[str] = []
+    lost: list[ExposureResult] = []
     if unknown:
         names_of = {result.canary_id for result in unknown}
+        lost = [result for result in group if result.canary_id in names_of and result.planted]
         reason = f"{len(names_of)} of {len(group)} canaries have no score; {unknown[0].estimate.statement}"
         group = [result for result in group if result.canary_id not in names_of]
         if not group:
@@ -219,7 +223,9 @@ def _of_format(
     # A coin decided whether this many copies were planted, whatever a rewritten corpus has left of them.
     copies_of = {result.canary_id: planned.get(result.canary_id, result.repetitions) for result in planted}
     warnings += _rewritten(name, planted, copies_of)
-    own_scores = _FormatScores(facts, name if len(names) > 1 else msgspec.UNSET, own, planted, withheld, out)
+    shown = name if len(names) > 1 else msgspec.UNSET
+    unscored = [planned.get(result.canary_id, result.repetitions) for result in lost]
+    own_scores = _FormatScores(facts, shown, own, planted, withheld, out, unscored)
     trained = sum(result.planted for result in source.document.results)
     return _by_copies(own_scores, copies_of, planned, trained), warnings
 
@@ -234,13 +240,15 @@ class _FormatScores(NamedTuple):
     planted: list[ExposureResult]
     withheld: list[ExposureResult]
     out: NDArray[np.float64]
+    # How often each planted canary that has no score was planted.
+    unscored: list[int]
 
 
 def _by_copies(
     scores: _FormatScores, copies_of: Mapping[str, int], planned: dict[str, int], trained: int
 ) -> list[ScoredPopulation]:
     """One population per number of copies, and one of all where there are several numbers."""
-    facts, name, own, planted, withheld, out = scores
+    facts, name, own, planted, withheld, out, unscored = scores
     held = np.array([own[result.canary_id] for result in withheld], dtype=np.float64)
     repetitions = sorted(set(copies_of.values()))
     found = []
@@ -262,6 +270,7 @@ def _by_copies(
                 why_no_coins=why,
                 template=facts.template,
                 proven=proven_canaries(some, trained),
+                unscored=sum(copies in {None, lost} for lost in unscored),
             )
         )
     return found

@@ -10,11 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from coalmine.audits.provenance.users import User, UserText
-from coalmine.audits.provenance.views import NOT_LISTED, TextView, View, look, view_of
+from coalmine.audits.provenance.views import NOT_LISTED, TextView, View, look_at_each, view_of
+from coalmine.engines.courses import SURVIVED
 from coalmine.engines.engine import Engine
 from coalmine.engines.ledger import Ledger
 from coalmine.engines.units import Arrays, Run, Running, Unit
-from coalmine.models.protocols import FloatArray, IntArray, Model
+from coalmine.errors import CoalmineError, WorkerLostError
+from coalmine.models.protocols import FloatArray, IntArray, Model, RemoteModel
 from coalmine.models.works import ModelWork
 from coalmine.progress import Progress
 from coalmine.statistics.provenance.rank_histograms import RankHistogram, Scaling
@@ -53,6 +55,7 @@ class Numbers(NamedTuple):
     Attributes:
         features: the histogram of ranks; the last column is for tokens that are not among those listed, if only some are.
         texts: texts that were read, and `unread` texts that could not be.
+        failed: texts that the target gave no number for, and `reason` why, for the first of them; empty where there is none.
         tokens: tokens that count, `unknown` those that were read as unknown, and `cut` those at the ends of texts that are too long.
         target_bits: the sum of log2 probabilities under the target.
         ratio_bits: that minus the same under the reference, per token of the target, over what both predict.
@@ -67,6 +70,8 @@ class Numbers(NamedTuple):
     features: FloatArray
     texts: IntArray
     unread: IntArray
+    failed: IntArray
+    reason: NDArray[np.str_]
     tokens: IntArray
     unknown: IntArray
     cut: IntArray
@@ -112,7 +117,7 @@ class UserWork(ModelWork):
     min_share: float = 0.2
     frequencies: FrequencyRanks | None = None
 
-    name = "provenance/2"
+    name = "provenance/3"
 
     @property
     def models(self) -> tuple[Model | None, ...]:
@@ -159,14 +164,37 @@ def ask_users(
     progress: Progress,
     task: str = "Asking",
 ) -> Numbers:
-    """The numbers of each user, in their order; the users' texts are those that were chosen to be asked about."""
+    """The numbers of each user, in their order; the users' texts are those that were chosen to be asked about.
+
+    Users whose unit fails have none, and the reason; if all fail, the first problem is raised.
+    """
     progress.start(task, sum(len(user.texts) for user in users))
     units = list(work.units(users))
     parts: list[Arrays] = [{}] * len(units)
+    problems: dict[int, CoalmineError] = {}
     for outcome in engine.map(work, units, ledger=ledger, progress=progress):
-        parts[outcome.number] = outcome.value()
+        if isinstance(outcome.problem, SURVIVED) and not isinstance(work.target, RemoteModel):
+            problems[outcome.number] = outcome.problem
+            if isinstance(outcome.problem, WorkerLostError):
+                ledger.hold()
+        else:
+            parts[outcome.number] = outcome.value()
     progress.finish()
+    if problems and len(problems) == len(units):
+        raise problems[min(problems)]
+    for number, problem in problems.items():
+        known = next(one for one in parts if one)
+        parts[number] = _without_numbers(known, units[number].inputs[2], problem)
     return Numbers.joined(parts)
+
+
+def _without_numbers(known: Arrays, sizes: Sequence[int], problem: CoalmineError) -> Arrays:
+    """What `Numbers` has of users who could not be asked about, of the shapes that others have."""
+    found = {}
+    for name, column in known.items():
+        nothing = np.nan if np.issubdtype(column.dtype, np.floating) else 0
+        found[name] = np.full((len(sizes), *column.shape[1:]), nothing, dtype=column.dtype)
+    return {**found, "failed": np.array(sizes), "reason": np.array([str(problem)] * len(sizes))}
 
 
 def _chunks(users: Sequence[User]) -> Iterator[range]:
@@ -192,24 +220,28 @@ class _Asking:
         texts, sources, sizes = unit.inputs
         every = [UserText(text, source) for text, source in zip(texts, sources, strict=True)]
         work = self._work
-        target = look(work.target, self._view, every)
+        target, problems = look_at_each(work.target, self._view, every)
+        if problems and len(problems) == len(every):
+            raise problems[0]
         others = [
-            None if model is None or view is None else look(model, view, every)
+            None if model is None or view is None else look_at_each(model, view, every).views
             for model, view in zip((work.reference, *work.shadows), self._views, strict=True)
         ]
         running.advance(len(every))
         rows, start = [], 0
         for size in sizes:
             part = slice(start, start + size)
+            failed = [str(problems[place]) for place in range(start, start + size) if place in problems]
             start += size
             reference, *shadows = [None if one is None else one[part] for one in others]
             kept = [one for one in shadows if one is not None]
-            rows.append(self._row(target[part], reference, kept))
+            rows.append(self._row(target[part], failed, reference, kept))
         return {name: np.stack([row[name] for row in rows]) for name in Numbers._fields}
 
     def _row(
         self,
         target: Sequence[TextView | None],
+        failed: Sequence[str],
         reference: Sequence[TextView | None] | None,
         shadows: Sequence[Sequence[TextView | None]],
     ) -> dict[str, Any]:
@@ -221,7 +253,9 @@ class _Asking:
             if len(ranks)
             else np.full(self._histogram.width, np.nan),
             "texts": len(read),
-            "unread": len(target) - len(read),
+            "unread": len(target) - len(read) - len(failed),
+            "failed": len(failed),
+            "reason": failed[0] if failed else "",
             "tokens": len(ranks),
             "unknown": sum(view.unknown for view in target if view is not None),
             "cut": sum(view.cut for view in read),

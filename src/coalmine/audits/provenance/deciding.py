@@ -104,7 +104,7 @@ def _row(
     if own is None:
         why = NO_STATISTIC
     elif np.isnan(own.scores[place]):
-        why = NOT_COMPARED if numbers.tokens[place] else NO_TOKENS
+        why = NOT_COMPARED if numbers.tokens[place] else str(numbers.reason[place]) or NO_TOKENS
     elif own.found[place] is None:
         why = UNREAD_NON_MEMBERS if compared_with else NO_NON_MEMBERS
     decision: Decision = "not measured"

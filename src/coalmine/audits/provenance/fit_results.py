@@ -64,6 +64,8 @@ class FitRecord(msgspec.Struct, frozen=True, kw_only=True):
     # In the order of the corpus.
     reference: tuple[ReferenceUser, ...]
     shadows: tuple[Shadow, ...]
+    # Why others could not be trained, or asked.
+    left_out: tuple[str, ...] = ()
     # For targets that show all ranks; None if there is none, and `no_classifier` says why.
     classifier: AuditClassifier | None
     no_classifier: str = ""
@@ -111,8 +113,9 @@ def fit_problems(record: FitRecord) -> Iterator[str]:
     """What cannot be true in a fit."""
     users = len(record.reference)
     yield from count_problems("the number of reference users", users, 2)
-    if len(record.shadows) != record.settings.shadows:
-        yield f"it has {len(record.shadows)} shadow models, and should have {record.settings.shadows}"
+    every = len(record.shadows) + len(record.left_out)
+    if every != record.settings.shadows:
+        yield f"it has {every} shadow models, and should have {record.settings.shadows}"
     for number, shadow in enumerate(record.shadows, 1):
         if any(not 0 <= place < users for place in shadow.users):
             yield f"shadow {number} was trained on a user that is not among the {users} reference users"

@@ -39,7 +39,13 @@ from coalmine.audits.provenance.text_hashes import told_by_case
 from coalmine.audits.provenance.users import User
 from coalmine.engines.engine import Engine, open_engine
 from coalmine.engines.ledger import UNITS_FILE, Ledger
-from coalmine.errors import ContradictionError, InputError
+from coalmine.errors import (
+    CoalmineError,
+    ContradictionError,
+    InputError,
+    NoNumberError,
+    NotMeasurableError,
+)
 from coalmine.models.loading import load_model
 from coalmine.models.protocols import Model
 from coalmine.progress import Progress, Silent
@@ -114,7 +120,12 @@ def fit_provenance(
                 found = list(
                     shadows.trained_with(how, place, opened, ledger, progress or Silent(), snapshot_seconds)
                 )
-        record = _record(reference, given, digest, how, [one.facts for one in found], folder)
+        if not found:
+            raise shadows.left_out[min(shadows.left_out)]
+        lost = tuple(
+            f"shadow {number + 1}: {problem}" for number, problem in sorted(shadows.left_out.items())
+        )
+        record = _record(reference, given, digest, how, [one.facts for one in found], lost, folder)
         FITS.save(folder, record)
         ledger.forget()
         remove_abandoned(folder)
@@ -180,7 +191,11 @@ class _AskedShadow(NamedTuple):
 
 
 class _Shadows:
-    """The shadow models of a fit, each trained and then asked about all reference users; what is on disk already is not done again."""
+    """The shadow models of a fit, each trained and then asked about all reference users; what is on disk already is not done again.
+
+    Attributes:
+        left_out: by their numbers, why some of them could not be trained, or have no number for any text.
+    """
 
     def __init__(
         self,
@@ -192,6 +207,7 @@ class _Shadows:
     ) -> None:
         self._reference, self._trained_on, self._folder = reference, trained_on, folder
         self._digest, self._seed = digest, seed
+        self.left_out: dict[int, CoalmineError] = {}
 
     def trained_with(
         self,
@@ -214,15 +230,16 @@ class _Shadows:
             snapshot_seconds=snapshot_seconds,
         )
         for number, one in enumerate(trained):
+            if isinstance(one, CoalmineError):
+                self.left_out[number] = one
+                continue
             location = os.path.relpath(one.path, self._folder)
-            ranks, _ = self._ranks(
-                number,
-                [location, one.record.weights_sha256],
-                _loading(one.path, location),
-                engine,
-                ledger,
-                progress,
-            )
+            of = [location, one.record.weights_sha256]
+            try:
+                ranks, _ = self._ranks(number, of, _loading(one.path, location), engine, ledger, progress)
+            except (NotMeasurableError, NoNumberError) as problem:
+                self.left_out[number] = problem
+                continue
             facts = self._facts(number, ranks)
             yield _AskedShadow(
                 msgspec.structs.replace(
@@ -312,6 +329,7 @@ def _record(
     digest: str,
     how: Recipe | OwnTraining,
     shadows: Sequence[Shadow],
+    left_out: tuple[str, ...],
     folder: Path,
 ) -> FitRecord:
     """All that was found, with a classifier for targets that show all ranks, or as many as the options say."""
@@ -324,6 +342,7 @@ def _record(
         names_cased=cased,
         reference=hashed_users(reference, digest, cased=cased),
         shadows=tuple(shadows),
+        left_out=left_out,
         classifier=None,
     )
     first = read_ranks(folder / shadows[0].ranks)
@@ -332,7 +351,7 @@ def _record(
         vocabulary=max(ranked, options.top or 1), bins=options.bins, scaling=options.scaling, top=options.top
     )
     classifier, why = fitted(record, folder, histogram)
-    warnings = []
+    warnings = [f"a shadow model is left out: {one}" for one in left_out]
     if classifier is not None and not classifier.converged:
         warnings.append("the audit classifier did not converge, so that its scores are not the best possible")
     return msgspec.structs.replace(record, classifier=classifier, no_classifier=why, warnings=tuple(warnings))

@@ -338,6 +338,12 @@ class _Audit:
         found = []
         unread = sum(int(one.unread.sum()) for one in asked if one is not None)
         cut = sum(int(one.cut.sum()) for one in asked if one is not None)
+        failed = sum(int(one.failed.sum()) for one in asked if one is not None)
+        if failed:
+            first = next(
+                reason for one in asked if one is not None for reason in one.reason.tolist() if reason
+            )
+            found.append(f"{failed:,} texts have no number by the model, and were left out ({first})")
         if unread:
             found.append(
                 f"{unread:,} texts were left out, because the model refuses them or can predict none of their tokens"

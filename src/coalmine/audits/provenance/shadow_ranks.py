@@ -14,12 +14,12 @@ import msgspec
 import numpy as np
 
 from coalmine.audits.provenance.users import User, UserText
-from coalmine.audits.provenance.views import look, view_of
+from coalmine.audits.provenance.views import look_at_each, view_of
 from coalmine.engines.engine import Engine
 from coalmine.engines.ledger import Ledger
 from coalmine.engines.units import Arrays, Running, Unit
-from coalmine.errors import InputError
-from coalmine.models.protocols import FloatArray, IntArray, Model
+from coalmine.errors import CoalmineError, InputError, NoNumberError, NotMeasurableError
+from coalmine.models.protocols import FloatArray, IntArray, Model, RemoteModel
 from coalmine.models.works import ModelWork
 from coalmine.progress import Progress
 from coalmine.statistics.provenance.rank_histograms import RankHistogram
@@ -114,7 +114,7 @@ class RanksWork(ModelWork):
 
     model: Model
 
-    name = "provenance-ranks/1"
+    name = "provenance-ranks/2"
 
     @property
     def models(self) -> tuple[Model, ...]:
@@ -131,7 +131,9 @@ class RanksWork(ModelWork):
     def run(self, unit: Unit, running: Running) -> Arrays:
         """Ask about the texts of a unit."""
         texts = [UserText(text, source) for text, source in zip(*unit.inputs, strict=True)]
-        views = look(self.model, view_of(self.model), texts)
+        views, problems = look_at_each(self.model, view_of(self.model), texts)
+        if problems and len(problems) == len(texts):
+            raise problems[0]
         running.advance(len(texts))
         ranks = [np.empty(0, dtype=np.int32) if view is None else view.ranks for view in views]
         return {
@@ -143,14 +145,30 @@ class RanksWork(ModelWork):
 def ask_ranks(
     model: Model, users: Sequence[User], *, engine: Engine, ledger: Ledger, progress: Progress, task: str
 ) -> ShadowRanks:
-    """The ranks that a model gives to the tokens of all users; what an earlier run asked before it was stopped is not asked again."""
+    """The ranks that a model gives to the tokens of all users; what an earlier run asked before it was stopped is not asked again.
+
+    A text that the model has no number for has none; if it has none for any, the first problem is raised.
+    """
     work = RanksWork(model)
     units = list(work.units(users))
     parts: list[Arrays] = [{}] * len(units)
     progress.start(task, sum(unit.size for unit in units))
+    problems: dict[int, CoalmineError] = {}
     for outcome in engine.map(work, units, ledger=ledger, progress=progress):
-        parts[outcome.number] = outcome.value()
+        if isinstance(outcome.problem, NotMeasurableError | NoNumberError) and not isinstance(
+            model, RemoteModel
+        ):
+            problems[outcome.number] = outcome.problem
+            size = outcome.unit.size
+            parts[outcome.number] = {
+                "ranks": np.empty(0, dtype=np.int32),
+                "lengths": np.zeros(size, dtype=np.int32),
+            }
+        else:
+            parts[outcome.number] = outcome.value()
     progress.finish()
+    if problems and len(problems) == len(units):
+        raise problems[min(problems)]
     view = view_of(model)
     ranks, lengths = (np.concatenate([part[name] for part in parts]) for name in ("ranks", "lengths"))
     return ShadowRanks(ranks, lengths, view.ranked, view.top)

@@ -17,7 +17,7 @@ from coalmine.audits.provenance.text_hashes import name_form
 from coalmine.audits.provenance.users import User
 from coalmine.engines.engine import Engine
 from coalmine.engines.ledger import Ledger
-from coalmine.errors import InputError
+from coalmine.errors import CoalmineError, InputError, ModelOutputError, SomeFailedError
 from coalmine.models.reference.checkpoint import CONFIG_FILE, MODELS
 from coalmine.models.reference.tokens import ReferenceTokenizer, tokenizer_from_dict
 from coalmine.progress import Progress
@@ -211,10 +211,10 @@ def train_shadows(
     engine: Engine | str | None = None,
     progress: Progress | None = None,
     snapshot_seconds: float | None = None,
-) -> list[TrainedModel]:
+) -> list[TrainedModel | CoalmineError]:
     """Train a shadow model on each column of `trained_on`, each into a directory below `directory`.
 
-    The name of a directory is a hash of the recipe and the texts, so a shadow that is there is the same, and is not trained again. What was
+    In place of one whose training diverged is the reason, if others did not; any other problem is raised. The name of a directory is a hash of the recipe and the texts, so a shadow that is there is the same, and is not trained again. What was
     stopped resumes, whatever else is trained there. The texts of all users are sent to each worker once.
 
     Args:
@@ -245,7 +245,14 @@ def train_shadows(
         for number, member in enumerate(members)
     ]
     ledger = Ledger(place, seconds_between_saves=snapshot_seconds)
-    return reach(goals, InMemory(text), ledger, named=lambda _: _RUN, engine=engine, progress=progress)
+    try:
+        return [*reach(goals, InMemory(text), ledger, named=lambda _: _RUN, engine=engine, progress=progress)]
+    except SomeFailedError as some:
+        worse = [one for one in some.failed.values() if not isinstance(one, ModelOutputError)]
+        if worse or not some.complete:
+            raise
+        complete = {one.path: one for one in some.complete}
+        return [complete.get(goal.directory) or some.failed[goal.directory] for goal in goals]
 
 
 def _value(text: str) -> Any:

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.audits.provenance.users import UserText
-from coalmine.errors import ModelError, NotMeasurableError
+from coalmine.engines.apart import ask_apart
+from coalmine.errors import CoalmineError, ModelError, NoNumberError, NotMeasurableError
 from coalmine.models.endpoints.http import EndpointRefusedError
 from coalmine.models.protocols import (
     DistributionScore,
@@ -24,6 +25,7 @@ from coalmine.models.protocols import (
     PairModel,
     PartialScorer,
     RankedTextScorer,
+    RemoteModel,
     Scorer,
     SequenceScore,
     TextRanker,
@@ -77,6 +79,12 @@ class TextView(NamedTuple):
     # Where in the text each token is, from 0 for its first one, which some models are given and do not predict.
     places: IntArray | None = None
 
+    @property
+    def has_numbers(self) -> bool:
+        """Whether none of what it says is NaN."""
+        said = (self.log2_probabilities, self.means, self.deviations)
+        return not any(one is not None and bool(np.isnan(one).any()) for one in said)
+
 
 def view_of(model: Model, top: int | None = None) -> View:
     """What a model shows; with `top`, as if it listed that many of the likeliest tokens and nothing else."""
@@ -107,6 +115,33 @@ def view_of(model: Model, top: int | None = None) -> View:
     raise NotMeasurableError(
         f"{visible(model.name)} neither scores texts nor lists the likeliest next tokens; provenance audits need one of them"
     )
+
+
+class Looked(NamedTuple):
+    """What a model says about each text, in their order; None for a text that it cannot read, or that it has no number for.
+
+    Attributes:
+        problems: why it has none, by the place of the text.
+    """
+
+    views: list[TextView | None]
+    problems: dict[int, CoalmineError]
+
+
+def look_at_each(model: Model, view: View, texts: Sequence[UserText]) -> Looked:
+    """What a model says about each text; one that it fails at does not stop the others."""
+    if isinstance(
+        model, RemoteModel
+    ):  # which fails for other reasons than a text, and may answer another time
+        return Looked(look(model, view, texts), {})
+    found = Looked(*ask_apart(lambda some: look(model, view, some), texts))
+    for place, said in enumerate(found.views):
+        if said is not None and not said.has_numbers:
+            found.views[place] = None
+            found.problems[place] = NoNumberError(
+                f"the model {visible(model.name)!r} gave log-probabilities that are not numbers; check the weights"
+            )
+    return found
 
 
 def look(model: Model, view: View, texts: Sequence[UserText]) -> list[TextView | None]:

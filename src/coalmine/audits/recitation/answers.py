@@ -11,10 +11,13 @@ from numpy.typing import NDArray
 
 from coalmine.audits.recitation.options import RecitationOptions
 from coalmine.audits.recitation.questions import Questions
+from coalmine.engines.apart import ask_apart
+from coalmine.engines.courses import SURVIVED
 from coalmine.engines.engine import Engine, Job
 from coalmine.engines.ledger import Ledger
-from coalmine.engines.units import Arrays, Running, Unit
-from coalmine.errors import CoalmineError, ModelOutputError, NotMeasurableError, WorkerLostError
+from coalmine.engines.units import Arrays, Outcome, Running, Unit
+from coalmine.errors import CoalmineError, NoNumberError, NotMeasurableError, WorkerLostError
+from coalmine.grouped import grouped
 from coalmine.models.protocols import (
     FloatArray,
     Followed,
@@ -36,6 +39,8 @@ from coalmine.visible import visible
 
 AT_A_TIME = 512
 NOT_KNOWN = -2
+# A model that answers none of the questions in this many units, the first ones, is not asked any others.
+FIRST_UNITS = 4
 
 
 class Answers(NamedTuple):
@@ -67,7 +72,7 @@ def follow(model: Model, sequences: Sequence[TokenSequence], samplings: Sequence
         missed = np.flatnonzero(~score.is_argmax)
         total = -score.log_perplexity_bits
         if np.isnan(total):  # of NaN no token is the likeliest, whatever the model says
-            raise ModelOutputError(
+            raise NoNumberError(
                 f"the model {visible(model.name)!r} gave nan as the log-perplexity of a text; no conclusion is possible: check the "
                 "weights"
             )
@@ -83,7 +88,7 @@ class RecitationWork(ModelWork):
     settings: RecitationOptions
     suffix: int
 
-    name = "recite/1"
+    name = "recite/2"
 
     @property
     def models(self) -> tuple[Model, ...]:
@@ -106,7 +111,7 @@ class RecitationWork(ModelWork):
             yield Unit((np.concatenate(texts), np.array([len(text) for text in texts])), size=len(rows))
 
     def run(self, unit: Unit, running: Running) -> Arrays:
-        """Ask the questions of a unit."""
+        """Ask the questions of a unit; those that the model fails at are asked apart. If it fails at all of them, the unit fails."""
         before, (tokens, lengths) = self.model.context, unit.inputs
         texts = [tuple(text.tolist()) for text in np.split(tokens, np.cumsum(lengths)[:-1])]
         sequences = [
@@ -114,9 +119,30 @@ class RecitationWork(ModelWork):
             for prompt, target in zip(texts[::2], texts[1::2], strict=True)
         ]
         answers = _empty(len(sequences), self.suffix, self.settings)
-        _ask_batch(self.model, sequences, self.suffix, self.settings, answers)
+
+        def ask(rows: Sequence[int]) -> Sequence[int]:
+            part = _empty(len(rows), self.suffix, self.settings)
+            _ask_batch(self.model, [sequences[row] for row in rows], self.suffix, self.settings, part)
+            for column, values in zip(answers, part, strict=True):
+                column[list(rows)] = values
+            return rows
+
+        rows = range(len(sequences))
+        problems: dict[int, CoalmineError] = {}
+        if may_answer_later(self.model):
+            ask(rows)
+        else:
+            problems = ask_apart(ask, rows).problems
+        if problems and len(problems) == len(rows):
+            raise problems[0]
         running.advance(len(sequences), f"{int(answers.recited.sum()):,} of {len(sequences):,} recited")
-        return answers._asdict()
+        missing = sorted(problems)
+        reasons = [str(problems[row]) for row in missing]
+        return {
+            **answers._asdict(),
+            "missing": np.array(missing, dtype=np.int64),
+            "reasons": np.array(reasons, dtype=str),
+        }
 
 
 def ask_models(
@@ -128,39 +154,77 @@ def ask_models(
     ledger: Ledger,
     progress: Progress,
 ) -> tuple[list[Answers], list[Unanswered]]:
-    """The answers of each model to all questions, and the questions that a model could not be asked, which have none.
+    """The answers of each model to all questions, and the questions that a model has no answer to.
 
     What an earlier run asked before it was stopped is not asked again.
     """
     works = [RecitationWork(model, asked, questions.suffix) for model in models]
-    said = [_empty(len(questions), questions.suffix, asked) for _ in models]
-    missing: list[Unanswered] = []
-    at_a_time = max(1, AT_A_TIME // (asked.beam or 1))
-    jobs = [Job(work, work.units(questions)) for work in works]
+    asking = [_Asking(model, questions, asked) for model in models]
+    jobs = [Job(work, one.units(work.units(questions))) for work, one in zip(works, asking, strict=True)]
     progress.start(f"Asking {_named(models)}", len(models) * len(questions))
     for place, outcome in engine.map_each(jobs, ledger=ledger, progress=progress):
-        start = outcome.number * at_a_time
-        rows = slice(start, start + outcome.unit.size)
-        if isinstance(outcome.problem, NotMeasurableError | WorkerLostError) and not may_answer_later(
-            models[place]
-        ):
-            missing.append(Unanswered(place, range(rows.start, rows.stop), outcome.problem))
-            continue
-        for name, values in outcome.value().items():
-            getattr(said[place], name)[rows] = values
+        if isinstance(outcome.problem, WorkerLostError):
+            ledger.hold()
+        asking[place].add(outcome)
     progress.finish()
+    missing = [
+        Unanswered(place, *one) for place, asked_one in enumerate(asking) for one in asked_one.unanswered()
+    ]
     if sum(len(one.rows) for one in missing) == len(models) * len(questions):
         for one in missing:
             raise one.problem
-    return said, sorted(missing, key=lambda one: (one.model, one.rows.start))
+    return [one.answers for one in asking], missing
 
 
 class Unanswered(NamedTuple):
-    """Questions that a model has no answers to: its place among the models, their rows, and why."""
+    """Questions that a model has no answers to, for one reason: its place among the models, their rows, and why."""
 
     model: int
-    rows: range
+    rows: list[int]
     problem: CoalmineError
+
+
+class _Asking:
+    """One model while it is asked."""
+
+    def __init__(self, model: Model, questions: Questions, asked: RecitationOptions) -> None:
+        self._later, self._number = may_answer_later(model), len(questions)
+        self._at_a_time = max(1, AT_A_TIME // (asked.beam or 1))
+        self.answers = _empty(len(questions), questions.suffix, asked)
+        self._failed: dict[int, CoalmineError] = {}  # by unit
+        self._missing: dict[int, CoalmineError] = {}  # by row
+
+    def units(self, every: Iterator[Unit]) -> Iterator[Unit]:
+        """All units, unless the first ones fail."""
+        for unit in every:
+            if self._gives_up():
+                return
+            yield unit
+
+    def add(self, outcome: Outcome) -> None:
+        """Note what became of a unit."""
+        start = outcome.number * self._at_a_time
+        rows = range(start, start + outcome.unit.size)
+        if isinstance(outcome.problem, SURVIVED) and not self._later:
+            self._failed[outcome.number] = outcome.problem
+            self._missing.update(dict.fromkeys(rows, outcome.problem))
+            return
+        found = outcome.value()
+        for name in Answers._fields:
+            getattr(self.answers, name)[rows.start : rows.stop] = found[name]
+        pairs = zip(found["missing"].tolist(), found["reasons"].tolist(), strict=True)
+        self._missing.update({start + row: NoNumberError(reason) for row, reason in pairs})
+
+    def unanswered(self) -> list[tuple[list[int], CoalmineError]]:
+        """The rows without an answer, by reason, in the order of the rows."""
+        if self._gives_up():  # whatever other units found meanwhile, on engines that were faster
+            return [(list(range(self._number)), self._failed[0])]
+        rows = grouped((str(self._missing[row]), row) for row in sorted(self._missing))
+        return [(own, self._missing[own[0]]) for own in rows.values()]
+
+    def _gives_up(self) -> bool:
+        units = -(-self._number // self._at_a_time)
+        return units > 0 and all(number in self._failed for number in range(min(FIRST_UNITS, units)))
 
 
 def _named(models: Sequence[Model]) -> str:

@@ -84,12 +84,22 @@ def recite(
     corpus = index if isinstance(index, CorpusIndex) else CorpusIndex.open(index)
     folder, shown = None if out is None else Path(out), progress or Silent()
     planned = _planned(everyone, corpus, given, shown)
-    found, questions, missing = _ask_all(everyone, planned, corpus, folder, engine, shown)
-    facts = _model_facts(found, everyone, len(asked))
-    result = _result(facts, found, questions, corpus, planned.settings, reveal=reveal)
-    warnings = (*planned.cuts.left_out, *not_asked(questions, planned.cuts), *missing, *result.warnings)
-    result = msgspec.structs.replace(result, warnings=warnings, not_measured=missing)
-    return result if folder is None else _written(result, folder, found, questions, record)
+    said = _ask_all(everyone, planned, corpus, folder, engine, shown)
+    own = [place for place in said.models if place < len(asked)]
+    if not own:
+        raise NotMeasurableError(
+            f"none of the models that were asked has an answer: {'; '.join(said.missing)}"
+        )
+    facts = _model_facts(said.found, [everyone[place] for place in said.models], len(own))
+    result = _result(facts, said.found, said.questions, corpus, planned.settings, reveal=reveal)
+    warnings = (
+        *planned.cuts.left_out,
+        *not_asked(said.questions, planned.cuts),
+        *said.missing,
+        *result.warnings,
+    )
+    result = msgspec.structs.replace(result, warnings=warnings, not_measured=said.missing)
+    return result if folder is None else _written(result, folder, said, record)
 
 
 class _Planned(NamedTuple):
@@ -185,20 +195,36 @@ def _model_facts(found: Sequence[Asked], models: Sequence[Model], asked: int) ->
 def _written(
     result: Recitation,
     folder: Path,
-    found: Sequence[Asked],
-    questions: Questions,
+    said: _Said,
     record: Callable[[Recitation], None] | None,
 ) -> Recitation:
     """The result once it is in its directory, and nothing is left that was kept to resume."""
     with together():
-        digest = save_sequences(folder, found, questions, result.settings)
+        digest = save_sequences(folder, said.found, said.questions, result.settings)
         result = msgspec.structs.replace(result, sequences_sha256=digest)
         result.save(folder)
         if record is not None:
             record(result)
-    if not result.not_measured:  # else the same command asks those questions again, and no others
-        Ledger(folder).forget()
+    said.ledger.forget()  # unless a worker was lost: the same command asks its questions again then, and no others
     return result
+
+
+class _Said(NamedTuple):
+    """What the models said.
+
+    Attributes:
+        found: the answers of each model that gave any.
+        questions: those that all of them answered.
+        missing: why there are no others.
+        models: the places of the models that gave any answer.
+        ledger: what was kept to resume.
+    """
+
+    found: list[Asked]
+    questions: Questions
+    missing: tuple[str, ...]
+    models: list[int]
+    ledger: Ledger
 
 
 def _ask_all(
@@ -208,8 +234,8 @@ def _ask_all(
     folder: Path | None,
     engine: Engine | str | None,
     progress: Progress,
-) -> tuple[list[Asked], Questions, tuple[str, ...]]:
-    """The answers of each model, the questions that all of them answered, and why there are no others.
+) -> _Said:
+    """The answers of each model to the questions that all of them answered.
 
     What a model cannot be asked, or a place that cannot be written to, is refused before any model is asked.
     """
@@ -227,7 +253,7 @@ def _ask_all(
             said, missing = ask_models(
                 models, questions, settings, engine=opened, ledger=ledger, progress=progress
             )
-    except (NotMeasurableError, ModelOutputError):
+    except (NotMeasurableError, ModelOutputError):  # for all models and questions
         # These would come again; after all else, a lost worker or a full disk, the same command resumes.
         if not any(map(may_answer_later, models)):
             with contextlib.suppress(InputError):  # what went wrong first is what counts
@@ -237,16 +263,27 @@ def _ask_all(
     reasons = [
         f"{len(one.rows):,} questions to {names[one.model]} have no answer: {one.problem}" for one in missing
     ]
-    if missing:
-        # A question that one model has no answer to is left out for all, so that they are compared on the same ones.
-        rows = np.setdiff1d(np.arange(len(questions)), np.concatenate([list(one.rows) for one in missing]))
+    silent = {one.model for one in missing if len(one.rows) == len(questions)}
+    answered = [place for place in range(len(models)) if place not in silent]
+    lost = [row for one in missing if one.model not in silent for row in one.rows]
+    if lost:
+        # A question that one model has no answer to is left out for all, so that they are compared on the same ones. A model without
+        # any answer is left out itself.
+        rows = np.setdiff1d(np.arange(len(questions)), lost)
+        if not len(rows):
+            raise next(one.problem for one in missing if one.model not in silent)
         questions = questions.select(rows)
-        said = [Answers(*(column[rows] for column in answers)) for answers in said]
+        said = [Answers._make(column[rows] for column in answers) for answers in said]
     found = [
-        Asked(name, _parameters(model), answers, elsewhere(corpus, questions, answers, settings))
-        for name, model, answers in zip(names, models, said, strict=True)
+        Asked(
+            names[place],
+            _parameters(models[place]),
+            said[place],
+            elsewhere(corpus, questions, said[place], settings),
+        )
+        for place in answered
     ]
-    return found, questions, tuple(dict.fromkeys(reasons))
+    return _Said(found, questions, tuple(dict.fromkeys(reasons)), answered, ledger)
 
 
 def _fingerprint(models: Sequence[Model], questions: Questions, settings: RecitationOptions) -> str:

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coalmine.errors import ModelOutputError
+from coalmine.errors import NoNumberError
 from coalmine.models.protocols import DistributionScore, FloatArray, IntArray, SequenceScore
 
 
@@ -29,7 +29,7 @@ class Wanted(NamedTuple):
 def check_numbers(finite: bool) -> None:
     """Refuse what a model gave, unless it is `finite`: anything else hides a failure."""
     if not finite:
-        raise ModelOutputError(
+        raise NoNumberError(
             "the model gave values that are not numbers; nothing can be concluded from it: check the weights, or use float32"
         )
 
