@@ -3,7 +3,9 @@
 import os
 import signal
 import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from coalmine.engines.engine import Job, open_engine
 from coalmine.engines.ledger import Ledger
 from coalmine.engines.units import Unit, in_order
 from coalmine.errors import InputError, NotMeasurableError, WorkerLostError
-from engines.works import Counting, Poisoned, Raising, Squares, Stubborn, Unsendable, squares
+from engines.works import Counting, Endless, Poisoned, Raising, Squares, Stubborn, Unsendable, squares
 from waiting import wait_until
 
 OTHERS = ["here", "processes:2"]
@@ -178,6 +180,18 @@ class PooledContract(EngineContract):
     def test_a_work_that_cannot_be_sent_is_refused_in_a_sentence(self, engine):
         with pytest.raises(InputError, match="cannot be sent to other processes"):
             list(engine.map(Unsendable(threading.Lock()), [Unit(0)]))
+
+    def test_a_unit_that_never_ends_is_ended_after_the_limit(self, tmp_path, engine, monkeypatch):
+        begun, clock = tmp_path / "runs-0", time.monotonic
+        jumping = SimpleNamespace(monotonic=lambda: clock() + (7200 if begun.exists() else 0))
+        monkeypatch.setattr(scheduling, "time", jumping)
+        monkeypatch.setattr(engine, "unit_minutes", 60.0)
+        (ended,) = engine.map(Endless(str(tmp_path)), [Unit(0)])
+        assert ended.attempts == 1
+        with pytest.raises(WorkerLostError, match="took longer than 60 minutes; raise --unit-minutes"):
+            ended.value()
+        found = list(in_order(engine.map(Squares(), squares(4))))
+        assert np.array_equal(np.concatenate([o.value()["squares"] for o in found]), np.arange(40) ** 2)
 
     def test_a_unit_that_does_not_stop_is_not_taken_for_one_of_the_next_run(
         self, tmp_path, engine, monkeypatch

@@ -52,6 +52,23 @@ def test_courses_of_different_lengths_go_through_their_steps_together():
     assert tasks.shown == [("first (and 1 more)", 20), ("second (and 1 more)", 50)]
 
 
+def test_a_course_may_go_on_without_units_that_fail(tmp_path):
+    def poisoned():
+        numbers, problems = [], {}
+        work = Poisoned(str(tmp_path), refused=(1, 3))
+        units = [Unit(n) for n in range(5)]
+        step = CourseStep(work, units, "poisoned", take=lambda number, _: numbers.append(number))
+        assert (
+            yield step._replace(failed=lambda number, problem: problems.update({number: str(problem)}))
+        ) == []
+        return numbers, problems
+
+    with open_engine("here") as engine:
+        ((numbers, problems),) = run_courses(engine, [poisoned()])
+    assert numbers == [0, 2, 4]
+    assert problems == {1: "unit 1 has no honest number", 3: "unit 3 has no honest number"}
+
+
 @pytest.mark.parametrize("name", ["here", "processes:2"])
 def test_a_course_survives_the_problem_of_its_first_unit_that_fails_whatever_the_engine(name, tmp_path):
     def poisoned():

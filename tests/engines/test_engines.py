@@ -1,6 +1,7 @@
 """Engines: the same results from each, resuming by content keys, failures as values, and kills that lose nothing."""
 
 import contextlib
+import math
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 
 from coalmine.engines.engine import engine_named, open_engine
 from coalmine.engines.ledger import Ledger
+from coalmine.engines.processes import Processes
 from coalmine.engines.units import Unit
 from coalmine.errors import InputError
 from engines.contract import EngineContract, PooledContract, wait_for
@@ -94,6 +96,20 @@ def test_engines_that_there_are_not(name):
 def test_more_workers_than_memory_allows_are_rejected_before_any_starts():
     with open_engine("processes:2") as engine, pytest.raises(InputError, match="2 workers may need"):
         list(engine.map(Squares(memory_bytes=2**50), squares(2)))
+
+
+def test_no_more_processes_are_started_than_there_are_units():
+    with Processes(4) as engine:
+        assert len(list(engine.map(Squares(), squares(2)))) == 2
+        assert sorted(engine.pool._processes) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "minutes"), [("here", 5.0), ("processes:2", 0.0), ("processes:2", math.inf)]
+)
+def test_limits_of_time_that_cannot_be_kept_are_refused(name, minutes):
+    with pytest.raises(InputError, match=r"--unit-minutes|minutes of a unit"):
+        engine_named(name, unit_minutes=minutes)
 
 
 def test_keys_depend_on_the_work_its_version_its_facts_and_the_inputs(tmp_path):

@@ -214,7 +214,8 @@ def train_shadows(
 ) -> list[TrainedModel | CoalmineError]:
     """Train a shadow model on each column of `trained_on`, each into a directory below `directory`.
 
-    In place of one whose training diverged is the reason, if others did not; any other problem is raised. The name of a directory is a hash of the recipe and the texts, so a shadow that is there is the same, and is not trained again. What was
+    In place of one whose training diverged is the reason, if others did not; any other problem is raised. The name of a directory is a
+    hash of the recipe and the texts, so a shadow that is there is the same, and is not trained again. What was
     stopped resumes, whatever else is trained there. The texts of all users are sent to each worker once.
 
     Args:
