@@ -317,3 +317,14 @@ def test_reports_take_shadows_for_no_models_of_their_own_while_they_are_trained(
     assert [len(these) for these in run.documents.values() if these] == [1]
     told = in_process.run("verify", tmp_path / "fit")
     assert told.code == 0, told.said
+
+
+def test_a_shadow_whose_training_diverges_is_left_out_and_said_so(tmp_path):
+    training = {**SMALL, "optimizer": "sgd", "clip": 0.0, "learning_rate": [0.1, 1e30]}
+    fit = fit_provenance(USERS, tmp_path, shadows=2, training=training, bins=8)
+    assert len(fit.shadows) == len(fit.record.shadows) == 1
+    (reason,) = fit.record.left_out
+    assert reason.startswith("shadow 2: ")
+    assert "diverged" in reason
+    assert fit.record.warnings[0] == f"a shadow model is left out: {reason}"
+    assert load_fit(tmp_path).trained_on(USERS).shape == (len(USERS), 1)

@@ -335,7 +335,11 @@ class _Audit:
         return f"the reference model {visible(self._reference.name)} cuts texts into other tokens than the target"
 
     def _warnings(self, *asked: Numbers | None) -> list[str]:
-        found = []
+        found = (
+            []
+            if self._fit is None
+            else [f"a shadow model is left out: {one}" for one in self._fit.record.left_out]
+        )
         unread = sum(int(one.unread.sum()) for one in asked if one is not None)
         cut = sum(int(one.cut.sum()) for one in asked if one is not None)
         failed = sum(int(one.failed.sum()) for one in asked if one is not None)
