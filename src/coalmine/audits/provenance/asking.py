@@ -8,6 +8,7 @@ from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coalmine.audits.provenance.users import User, UserText
 from coalmine.audits.provenance.views import NOT_LISTED, TextView, View, look_at_each, view_of
