@@ -74,9 +74,12 @@ def _split(question: FormatQuestion) -> Course[Measured]:
     work = SplittingDescents(*given)
     units = [Unit((seed, number), known, 0) for number in range(RUNS)]
     found = yield CourseStep(work, units, f"Splitting in {RUNS} runs")
-    below = dict(zip(pilot["texts"].tolist(), pilot["costs"].tolist(), strict=True))
+    every = dict(zip(pilot["texts"].tolist(), pilot["costs"].tolist(), strict=True))
+    before = len(every)
     for one in found:
-        below.update(zip(one["texts"].tolist(), one["text_costs"].tolist(), strict=True))
+        every.update(zip(one["texts"].tolist(), one["text_costs"].tolist(), strict=True))
+    # A member that several runs came to counts once, although each asked the model about it.
+    twice = sum(len(one["texts"]) for one in found) - (len(every) - before)
     runs = SplittingRuns(
         [SplittingRun(one["costs"], one["known"], one["ancestors"]) for one in found],
         pilot["levels"].tolist(),
@@ -85,10 +88,10 @@ def _split(question: FormatQuestion) -> Course[Measured]:
         thresholds,
         runs,
         known=np.searchsorted(np.sort(pilot["costs"]), thresholds, side="right").tolist(),
-        proven=np.searchsorted(np.sort(list(below.values())), thresholds, side="right").tolist(),
+        proven=np.searchsorted(np.sort(list(every.values())), thresholds, side="right").tolist(),
         complete=pilot["complete"].tolist(),
         size=question.format.size,
-        scored=int(pilot["scored"]) + sum(int(one["scored"]) for one in found),
+        scored=int(pilot["scored"]) + sum(int(one["scored"]) for one in found) - twice,
         confidence=question.options.confidence,
         canary_ids=question.canary_ids,
     )
@@ -182,8 +185,7 @@ class SplittingDescents(_SplittingWork):
             self.generator(seed, f"run {number}"),
             lambda: advance_and_keep(running, 1, book.snapshot),
         )
-        most = float(in_steps(self.canary_scores).max())
-        new = [(text, cost) for text, cost in book.costs.items() if cost <= most and text not in known]
+        new = [(text, cost) for text, cost in book.costs.items() if text not in known]
         return {
             "costs": found.costs,
             "known": found.known,
