@@ -17,6 +17,7 @@ NAMES = (
     "vocabularies",
     "engines",
     "provenance",
+    "scanning",
 )
 
 for name in sys.argv[1:] or NAMES:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -94,6 +95,9 @@ class Tallies(Generic[Tally]):
 
 
 def _key(names: tuple[str, ...]) -> bytes:
-    return b"".join(
-        blake2b(name.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES).digest() for name in names
-    )
+    return b"".join(map(_digest, names))
+
+
+@lru_cache(maxsize=1 << 14)
+def _digest(name: str) -> bytes:
+    return blake2b(name.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES).digest()
