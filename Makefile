@@ -16,9 +16,11 @@ test: setup browser compiler
 	$(MAKE) --no-print-directory --jobs=2 lint every-test
 
 # A file of tests is run by one process, so that the models that its tests share are trained once; the longest are first
-# (tests/conftest.py), so that no process is left with one of them when the others have ended.
+# (tests/conftest.py), so that no process is left with one of them when the others have ended. Three processes keep two
+# cores busy while some of them wait for servers and browsers; each takes up to 2 GB, and `make test PROCESSES=2` less.
+PROCESSES ?= 3
 every-test: setup
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -q
+	$(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -q
 
 # While you work: the linters, and the tests that neither train, serve nor open a browser.
 quick: setup compiler lint
