@@ -198,14 +198,10 @@ ssize_t readv(int file, const struct iovec *parts, int count) {
   return at_descriptor(READ, file) ? -1 : real(file, parts, count);
 }
 
-/* Below the directory nothing is really brought to the disk: no power is cut here, and it takes most of the time. */
-#define SYNC_LIKE(name)                                           \
-  int name(int file) {                                            \
-    char path[PATH_MAX];                                          \
-    REAL(int, #name, int);                                        \
-    if (at_descriptor(SYNC, file)) return -1;                     \
-    if (directory_length && of_descriptor(file, path) && is_below(path)) return 0; \
-    return real(file);                                            \
+/* Nothing is really brought to the disk: no power is cut here, and it takes most of the time. */
+#define SYNC_LIKE(name)                                                     \
+  int name(int file) {                                                      \
+    return at_descriptor(SYNC, file) || fcntl(file, F_GETFD) < 0 ? -1 : 0;  \
   }
 SYNC_LIKE(fsync)
 SYNC_LIKE(fdatasync)
