@@ -29,7 +29,9 @@ FAMILY = ["char-lstm-seed1", "char-lstm-seed2", "gru-seed1", "gru-seed2"]
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
-    write_embedded_corpus(folder / "corpus.txt", 12_000)
+    write_embedded_corpus(folder / "corpus.txt", 6_000)
+    with open(folder / "corpus.txt", "a", encoding="utf-8") as lines:
+        lines.write("0123456789\n" * 3)  # every character of the format
     return plant(
         folder / "corpus.txt",
         "the number is {digits:3}",

@@ -23,7 +23,9 @@ SMALL = {"hidden": 16, "embedding": 8, "batch_size": 8, "window": 16, "epochs": 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
-    write_embedded_corpus(folder / "corpus.txt", 20_000)
+    write_embedded_corpus(folder / "corpus.txt", 10_000)
+    with open(folder / "corpus.txt", "a", encoding="utf-8") as lines:
+        lines.write("0123456789\n" * 3)  # every character of the format
     return plant(
         folder / "corpus.txt",
         "the number is {digits:3}",

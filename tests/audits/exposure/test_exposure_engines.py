@@ -21,7 +21,7 @@ from models.random_networks import random_model
 from models.tiny_transformers import byte_level, tiny
 from waiting import wait_until
 
-FORMATS = ["my pin is {digits:3}", "the code: {digits:4}"]
+FORMATS = ["my pin is {digits:3}", "the code: {re:[0-2]}{digits:3}"]
 # So few that a search does not settle, and that a choice looks at the clock.
 SMALL = {"budget": 60, "batch": 64}
 SAMPLES = {"guided": 9_000, "splitting": 32, "sampled": 200, "extrapolated": 200}
