@@ -115,7 +115,8 @@ def test_each_member_is_one_path_and_its_own_tokens(tokenizer, form):
 @pytest.mark.parametrize("tokenizer", TOKENIZERS)
 def test_every_strategy_agrees_with_scoring_full_strings(kind, tokenizer):
     model = audited(kind, tokenizer)
-    form = FORMATS[4] if kind == "mamba" else FORMATS[0]
+    # As the first of the formats, with fewer members, because each of them is scored by itself.
+    form = FORMATS[4] if kind == "mamba" else Format("the random number is {re:[027]}{digits:2}")
     canaries = CanarySet.of(form, form.sample(5, seed=1, replace=False), references=10)
     costs = {member: brute_force_bits(model, member) for member in form}
     truth = ranks_by_cost(model, costs, [canary.text for canary in canaries])
