@@ -48,3 +48,14 @@ def test_users_whose_mail_was_used_are_found(tmp_path):
     mine = {f"suspects-{number}@example.com" for number in range(whose_mail.MEMBERS)}
     assert len(found & mine) >= 6
     assert len(found - mine) <= 2
+
+
+def test_a_checkpoint_is_audited_in_one_call(tmp_path):
+    import audit_checkpoint
+    from coalmine import findings_of, read_run
+
+    review = audit_checkpoint.main(tmp_path, size=18_000, epochs=10)
+    assert {one.name for one in review.steps if one.tested} == {"scan", "secrets", "recitation", "documents"}
+    # How much is asked depends on the clock, and that repeated numbers are memorized does not.
+    codes = {one.code for one in findings_of(read_run(tmp_path / "audit")) if one.status == "found"}
+    assert codes & {"CM701", "CM702", "CM703"}

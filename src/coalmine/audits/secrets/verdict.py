@@ -36,7 +36,7 @@ def secret_sentences(findings: Sequence[Finding]) -> Iterator[str]:
     """A sentence of the verdict, where secrets were memorized."""
     parts = []
     for code, words in (
-        ("CM701", "can be read out of it"),
+        ("CM701", "can be read out of the model"),
         ("CM702", "are memorized"),
     ):
         one = first(findings, code, "found")

@@ -171,11 +171,11 @@ def _cuts(subject: Subject) -> _Cuts | None:
         fits = sum(max(0, length - suffix - one + 1) for length in lengths for one in contexts)
         return _Cuts(suffix, contexts, round(fits / len(lengths) * training.documents))
 
-    room = longest_prompt(model, SUFFIX)
-    contexts = tuple(one for one in CONTEXTS if one + SUFFIX <= longest and (room is None or one <= room))
-    if contexts:
-        return cut(SUFFIX, contexts)
-    suffix = min(SUFFIX, longest // 2)
+    # Half of the documents have room for the shortest context.
+    half = min(longest, lengths[len(lengths) // 2])
+    suffix = min(SUFFIX, max(SHORTEST_SUFFIX, half // 2))
     room = longest_prompt(model, suffix)
-    context = suffix if room is None else min(suffix, room)
-    return None if suffix < SHORTEST_SUFFIX or context < 1 else cut(suffix, (context,))
+    contexts = sorted(
+        one for one in {suffix, *CONTEXTS} if one + suffix <= longest and (room is None or one <= room)
+    )
+    return cut(suffix, tuple(contexts)) if contexts else None
