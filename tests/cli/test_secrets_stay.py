@@ -208,6 +208,8 @@ def test_no_corpus_however_broken_is_quoted(name, tmp_path):
         ["index", path, "-o", tmp_path / "index"],
         ["dedup", path, "-o", tmp_path / "deduplicated"],
         ["scan", path, "-o", tmp_path / "scanned"],
+        ["redact", path, "-o", tmp_path / "redacted"],
+        ["crosscheck", path, "-o", tmp_path / "crosscheck"],
         ["train", path, "-o", tmp_path / "trained"],
     ):
         ended = run(*arguments)

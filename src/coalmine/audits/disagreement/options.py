@@ -7,7 +7,6 @@ from typing import Annotated, Literal, get_args
 from coalmine.audits.options import SEED, Option, Options
 from coalmine.corpus.files.documents import Fields
 from coalmine.errors import InputError
-from coalmine.statistics.scores import checked_count, checked_fdr
 
 StatisticName = Literal["share", "span", "mean", "total"]
 Together = Literal["document", "text", "user"]
@@ -53,6 +52,8 @@ class CrosscheckOptions(Options, frozen=True, kw_only=True):
     fields: Fields = Fields()
 
     def __post_init__(self) -> None:
+        from coalmine.statistics.scores import checked_count, checked_fdr
+
         for name, kind in (("statistic", StatisticName), ("together", Together)):
             if getattr(self, name) not in get_args(kind):
                 raise InputError(
