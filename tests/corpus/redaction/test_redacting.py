@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coalmine import verify_run
-from coalmine.corpus import CanarySet, Fields, RedactOptions, plant, read_documents, redact
+from coalmine.corpus import CanarySet, Fields, RedactOptions, plant, read_documents, redact, scan
 from coalmine.corpus.files.corpora import Edits
 from coalmine.corpus.files.reading import open_corpus
 from coalmine.corpus.redaction.keys import SurrogateKey
@@ -286,6 +286,19 @@ def test_a_private_key_goes_with_its_lines_where_each_is_a_document(tmp_path):
         assert left == ["first", *wanted, "last", "word"]
     redact(tmp_path / "a.txt", tmp_path / "kept", keep="private-key")
     assert (tmp_path / "kept" / "corpus.txt").read_bytes() == (tmp_path / "a.txt").read_bytes()
+
+
+@pytest.mark.parametrize("action", ["mask", "replace"])
+def test_the_command_scan_finds_nothing_either(tmp_path, action):
+    write_corpus(tmp_path / "a.jsonl", [f"so {text} it is" for text in SECRETS.values()])
+    redact(tmp_path / "a.jsonl", tmp_path / "out", others=action, key=KEY)
+    before, after = (
+        scan(path, tmp_path / f"scan-{path.stem}")
+        for path in (tmp_path / "a.jsonl", tmp_path / "out" / "corpus.jsonl")
+    )
+    assert before.secrets == len(SECRETS)
+    assert after.secrets == after.occurrences == 0
+    assert (sum(one.specimens for one in after.kinds) > 0) == (action == "replace")
 
 
 def test_the_record_says_what_was_done_without_the_secrets(tmp_path):
