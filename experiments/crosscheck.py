@@ -5,7 +5,7 @@
 plants sentences with random numbers of nine digits inside paragraphs of the embedded corpus: once, twice and up to sixteen times, with all
 copies in one half or with as many in each. Then it runs `crosscheck` and compares the statistics at one false-positive rate: the threshold
 of each is the one that flags 1% of the paragraphs in which nothing was planted. Rows go to experiments/results/crosscheck.csv, and facts
-about the runs and what the command's own rule flags to experiments/results/crosscheck.json. It takes about ten minutes on one core.
+about the runs and what the command's own rule flags to experiments/results/crosscheck.json. It takes a few minutes on one core.
 """
 
 from __future__ import annotations
