@@ -58,7 +58,7 @@ def test_a_canary_without_a_number_does_not_stop_the_others(method, value, truth
         "not_measured",
         None,
     )
-    assert "log-perplexity of c1; no conclusion is possible" in lost.estimate.statement
+    assert " as the log-perplexity of a text; no conclusion" in lost.estimate.statement
     for one, exact in zip(found, truth, strict=True):
         if one is not lost:
             low, high = one.interval
@@ -154,7 +154,7 @@ def test_the_gate_says_what_is_missing_and_membership_goes_on(tmp_path):
 
 
 def test_where_nothing_has_a_number_it_is_one_sentence():
-    with pytest.raises(NoNumberError, match="gave nan as the log-perplexity of c0"):
+    with pytest.raises(NoNumberError, match="gave nan as the log-perplexity of a text"):
         expose(poisoned("p"), CANARIES)
     nothing, whole = expose_models([poisoned("p"), WHOLE], CANARIES)
     assert {one.estimate.status for one in nothing} == {"not_measured"}

@@ -40,10 +40,9 @@ class Comparisons:
             return
         question = self._question
         texts = question.references
-        names = [f"reference {i}" for i in range(len(texts))]
         try:
             scored = yield from score_in_batches(
-                question.members, texts, names, f"Scoring {len(texts):,} references", survives=_SURVIVED
+                question.members, texts, f"Scoring {len(texts):,} references", survives=_SURVIVED
             )
         except _SURVIVED as problem:
             self._lack(len(texts), problem)

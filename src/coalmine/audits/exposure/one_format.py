@@ -123,7 +123,7 @@ class OneFormat:
         members = Members(
             self.model, self.format, sources=sources, batch=asked.batch, memory_bytes=asked.memory
         )
-        unit = Unit(texts, names, len(texts))
+        unit = Unit(texts, size=len(texts))
         scored = yield from one_result(
             CourseStep(ScoreTexts(members), [unit], "Scoring canaries", len(texts))
         )

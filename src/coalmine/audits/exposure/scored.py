@@ -22,9 +22,7 @@ def _drawn(question: FormatQuestion) -> Course[CandidateScores]:
     """A uniform sample of the space, scored; those without a number are left out."""
     indices = question.format.sample_indices(question.samples, question.options.seed)
     texts = [question.format.at(index) for index in indices]
-    scored = yield from score_in_batches(
-        question.members, texts, None, f"Scoring {question.samples:,} samples"
-    )
+    scored = yield from score_in_batches(question.members, texts, f"Scoring {question.samples:,} samples")
     known = [place for place in range(len(texts)) if place not in scored.problems]
     indices, bits = [indices[place] for place in known], scored.bits[known]
     # A canary that was drawn keeps its own score, whatever rounding does to it in another batch.
@@ -73,8 +71,7 @@ def references(question: FormatQuestion) -> Course[Measured]:
             f"the manifest has no references for format {format_name(question.format.template)}; plant with references, or use "
             "another method"
         )
-    names = [f"reference {i}" for i in range(len(texts))]
-    scored = yield from score_in_batches(question.members, texts, names, f"Scoring {len(texts):,} references")
+    scored = yield from score_in_batches(question.members, texts, f"Scoring {len(texts):,} references")
     # Whether a text has a number is decided by the text, so those that have one are still independent draws like the canary.
     known = [place for place in range(len(texts)) if place not in scored.problems]
     scores = scored.bits[known]

@@ -105,10 +105,10 @@ class Members:
         self._check_whole(texts)
         return in_steps(bits)
 
-    def score_each(self, texts: Sequence[str], names: Sequence[str] | None = None) -> Scored:
+    def score_each(self, texts: Sequence[str]) -> Scored:
         """The same, but a member that has no log-perplexity does not stop the others."""
         self._check_scorer()
-        found = score_each(self.model, texts, names, sources=self._sources_of(texts))
+        found = score_each(self.model, texts, sources=self._sources_of(texts))
         self._check_whole(texts)
         return found._replace(bits=in_steps(found.bits))
 

@@ -49,7 +49,8 @@ def score_texts(
         scores[start : start + len(part)] = [answer.log_perplexity_bits for answer in answers]
     wrong = np.flatnonzero(~np.isfinite(scores))
     if len(wrong):
-        raise _no_number(model, names, int(wrong[0]), float(scores[wrong[0]]))
+        name = f"text {wrong[0]}" if names is None else names[wrong[0]]
+        raise _no_number(model, name, float(scores[wrong[0]]))
     return scores
 
 
@@ -60,13 +61,7 @@ class Scored(NamedTuple):
     problems: dict[int, CoalmineError]
 
 
-def score_each(
-    model: Model,
-    texts: Sequence[str],
-    names: Sequence[str] | None = None,
-    *,
-    sources: Sequence[str] | None = None,
-) -> Scored:
+def score_each(model: Model, texts: Sequence[str], *, sources: Sequence[str] | None = None) -> Scored:
     """The same as `score_texts`, but a text that the model gives no finite number for, or fails at, does not stop the others.
 
     >>> from coalmine import ScriptedModel
@@ -91,7 +86,7 @@ def score_each(
         found.problems.update({start + place: problem for place, problem in problems.items()})
     for place in np.flatnonzero(~np.isfinite(found.bits)).tolist():
         if place not in found.problems:
-            found.problems[place] = _no_number(model, names, place, float(found.bits[place]))
+            found.problems[place] = _no_number(model, "a text", float(found.bits[place]))
         found.bits[place] = np.nan
     return found
 
@@ -102,8 +97,7 @@ def _scorer(model: Model) -> Scorer:
     return model
 
 
-def _no_number(model: Model, names: Sequence[str] | None, place: int, bits: float) -> NoNumberError:
-    name = names[place] if names is not None else f"text {place}"
+def _no_number(model: Model, name: str, bits: float) -> NoNumberError:
     return NoNumberError(
         f"the model {model.name!r} gave {bits} as the log-perplexity of {name}; no conclusion is possible: check the weights"
     )

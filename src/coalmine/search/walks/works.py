@@ -44,7 +44,7 @@ class MembersWork(ModelWork):
 
 
 class ScoreTexts(MembersWork):
-    """The log-perplexities (bits) of texts; the payload has the names of the texts in messages.
+    """The log-perplexities (bits) of texts.
 
     A text without one has NaN and a reason; if none has one, the unit fails with the first reason.
     """
@@ -55,7 +55,7 @@ class ScoreTexts(MembersWork):
     def run(self, unit: Unit, running: Running) -> Arrays:
         """Score the texts of a unit."""
         del running
-        return _with_reasons(self.members.score_each(unit.inputs, unit.payload))
+        return _with_reasons(self.members.score_each(unit.inputs))
 
 
 class ScoreMembers(MembersWork):
@@ -133,7 +133,6 @@ def cut_tree(members: Members) -> Course[TreeParts]:
 def score_in_batches(
     members: Members,
     texts: Sequence[str],
-    names: Sequence[str] | None,
     task: str,
     *,
     survives: tuple[type[CoalmineError], ...] = SURVIVED,
@@ -144,9 +143,7 @@ def score_in_batches(
     """
     starts = range(0, len(texts), members.batch)
     cuts = [slice(start, start + members.batch) for start in starts]
-    units = [
-        Unit(tuple(texts[cut]), None if names is None else tuple(names[cut]), len(texts[cut])) for cut in cuts
-    ]
+    units = [Unit(tuple(texts[cut]), size=len(texts[cut])) for cut in cuts]
     scored = Scored(np.full(len(texts), np.nan), {})
 
     def take(number: int, found: Arrays) -> None:
