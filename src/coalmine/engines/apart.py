@@ -35,13 +35,13 @@ def ask_apart(ask: Callable[[Sequence[Item]], Sequence[Answer]], items: Sequence
     >>> ask_apart(halved, [2, 3, 4])
     Answered(answers=[1, None, 2], problems={1: NotMeasurableError('3 is odd')})
     """
-    asking = _Asking(ask, items)
+    asking = _Halving(ask, items)
     if items:
         asking.ask(0, len(items))
     return Answered(asking.answers, asking.problems)
 
 
-class _Asking(Generic[Item, Answer]):
+class _Halving(Generic[Item, Answer]):
     """What was answered so far."""
 
     def __init__(self, ask: Callable[[Sequence[Item]], Sequence[Answer]], items: Sequence[Item]) -> None:

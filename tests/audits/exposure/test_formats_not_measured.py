@@ -117,7 +117,7 @@ def test_canaries_that_cannot_even_be_scored_have_no_number_at_all(tmp_path):
     found = membership(tmp_path)
     assert {one.format_id for one in found.populations} == {"f0"}
     assert any(
-        "{digits:2} is left out: 3 of its canaries have no score" in warning for warning in found.warnings
+        "{digits:2} is left out: 3 of 3 canaries have no score" in warning for warning in found.warnings
     )
 
 

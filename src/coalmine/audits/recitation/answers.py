@@ -159,7 +159,7 @@ def ask_models(
     What an earlier run asked before it was stopped is not asked again.
     """
     works = [RecitationWork(model, asked, questions.suffix) for model in models]
-    asking = [_Asking(model, questions, asked) for model in models]
+    asking = [_AskedModel(model, questions, asked) for model in models]
     jobs = [Job(work, one.units(work.units(questions))) for work, one in zip(works, asking, strict=True)]
     progress.start(f"Asking {_named(models)}", len(models) * len(questions))
     for place, outcome in engine.map_each(jobs, ledger=ledger, progress=progress):
@@ -184,7 +184,7 @@ class Unanswered(NamedTuple):
     problem: CoalmineError
 
 
-class _Asking:
+class _AskedModel:
     """One model while it is asked."""
 
     def __init__(self, model: Model, questions: Questions, asked: RecitationOptions) -> None:
