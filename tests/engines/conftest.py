@@ -11,10 +11,14 @@ from engines.clusters import TOKEN, Machines
 
 @pytest.fixture(scope="module")
 def machines(request):
-    before = {
-        name: os.environ.get(name) for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_USAGE_STATS_ENABLED")
+    ours = {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": TOKEN,
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_worker_niceness": "0",  # else its workers wait for all other tests
     }
-    os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=TOKEN, RAY_USAGE_STATS_ENABLED="0")
+    before = {name: os.environ.get(name) for name in ours}
+    os.environ.update(ours)
     folder = tempfile.mkdtemp(prefix="ray-")
     try:
         found = Machines(folder, getattr(request.module, "CORES", 3))
