@@ -1,4 +1,4 @@
-"""Finding secrets of many kinds in bytes: one pass of google-re2 over all kinds, then the rules of each kind where it found something."""
+"""Finding secrets of many kinds in bytes: one pass of google-re2 and a look at each @, then the rules of each kind where they match."""
 
 from __future__ import annotations
 
