@@ -17,7 +17,6 @@ import gzip
 import json
 import re
 import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,11 +28,8 @@ from coalmine.audits.exposure.results import EXPOSURES
 from coalmine.audits.extraction.measuring import verify_extraction
 from coalmine.audits.extraction.results import EXTRACTIONS, VERIFIED, Verified, extraction_file
 from coalmine.audits.secrets.judging import by_kind, secrets_of
-from coalmine.corpus import Fields, embedded_documents, read_documents
-from coalmine.corpus.secrets.canaries import canaries_of, left_out_in_words
-from coalmine.corpus.secrets.finding import SecretFinder
-from coalmine.corpus.secrets.kinds import chosen_kinds
-from coalmine.corpus.secrets.natural import NaturalOptions, NaturalSecret
+from coalmine.corpus import Fields, NaturalOptions, canaries_of_scan, embedded_documents, redact, scan
+from coalmine.corpus.secrets.canaries import left_out_in_words
 from coalmine.evidence.run import Located, Run
 from coalmine.formats import Format
 from coalmine.randomness import integers
@@ -190,7 +186,8 @@ MEASURING: dict[str, Any] = {"budget": 12_000, "samples": 2_000, "minutes": 2.0}
 # Models that never saw the mail are asked about each secret and its references.
 COMPARING: dict[str, Any] = {"method": "references"}
 SEARCHING: dict[str, Any] = {"top": 1, "budget": 3_000}
-MOST = 150  # of a kind
+# Secrets that are measured: all but some addresses, of which the most repeated are.
+MOST = 260
 COLUMNS = (
     "model",
     "trained_on",
@@ -207,34 +204,10 @@ COLUMNS = (
 )
 
 
-def secrets_in(corpus: Path) -> CanarySet:
-    """All secrets of a corpus as canaries, of each kind the most repeated ones."""
-    finder = SecretFinder(chosen_kinds())
-    found: dict[tuple[str, str], dict[str, Any]] = {}
-    for document in read_documents(corpus, Fields(user="user")):
-        content = document.text.encode()
-        for one in finder.find(content):
-            if one.specimen or one.value is None:
-                continue
-            place = found.setdefault(
-                (one.kind.name, one.value),
-                {
-                    "text": one.text,
-                    "before": content[: one.start].decode(),
-                    "user": document.user,
-                    "copies": 0,
-                },
-            )
-            place["copies"] += 1
-    secrets = [NaturalSecret(kind=kind, **facts) for (kind, _), facts in found.items()]
-    secrets.sort(key=lambda one: -one.copies)
-    seen: Counter[str] = Counter()
-    chosen = []
-    for secret in secrets:
-        seen[secret.kind] += 1
-        if seen[secret.kind] <= MOST:
-            chosen.append(secret)
-    made = canaries_of(chosen, NaturalOptions(seed=SEED), others=[(s.kind, s.text) for s in secrets])
+def secrets_in(corpus: Path, work: Path) -> CanarySet:
+    """The secrets that a scan of a corpus finds, as canaries."""
+    scan(corpus, work / "scan", fields=Fields(user="user"), overwrite=True)
+    made = canaries_of_scan(work / "scan", corpus, NaturalOptions(seed=SEED, most=MOST))
     for line in left_out_in_words(made.left_out):
         print(line, flush=True)
     return made.canaries
@@ -284,6 +257,13 @@ def others_of(given: argparse.Namespace) -> Iterator[tuple[str, Path]]:
             yield f"{options.get('architecture', 'character LSTM')} of {name.partition(' ')[0]}", out
 
 
+def redacted(corpus: Path, out: Path) -> Path:
+    """The same corpus with every secret masked."""
+    if not (out / "corpus.jsonl").exists():
+        redact(corpus, out, fields=Fields(user="user"))
+    return out / "corpus.jsonl"
+
+
 def save(rows: list[dict[str, Any]], facts: dict[str, Any]) -> None:
     """Write the rows, and what they are about."""
     with whole_file(RESULTS / "natural-secrets.csv") as path, path.open("w", newline="") as lines:
@@ -305,17 +285,20 @@ def main() -> None:
     corpus = given.work / "mail.jsonl"
     if not corpus.exists():
         write_mail(given.mail, corpus)
+    without = redacted(corpus, given.work / "redacted")
     if given.only:
-        print(*models_of(given, corpus), *others_of(given))
+        print(*models_of(given, corpus), *models_of(given, without, "-redacted"), *others_of(given))
         return
     began = time.monotonic()
-    canaries = secrets_in(corpus)
+    canaries = secrets_in(corpus, given.work)
     rows: list[dict[str, Any]] = []
-    for name, out in models_of(given, corpus):
-        rows += rows_of(name, "mail", load_model(out), canaries, search=True)
     for name, out in others_of(given):
         rows += rows_of(name, "other text", load_model(out), canaries, search=False)
-    save(rows, {"secrets": len(canaries), "minutes": round((time.monotonic() - began) / 60, 1)})
+    for name, out in models_of(given, corpus):
+        rows += rows_of(name, "mail", load_model(out), canaries, search=True)
+    for name, out in models_of(given, without, "-redacted"):
+        rows += rows_of(name, "redacted mail", load_model(out), canaries, search=True)
+        save(rows, {"secrets": len(canaries), "minutes": round((time.monotonic() - began) / 60, 1)})
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from coalmine.audits.exposure.options import ExposureOptions
@@ -86,14 +87,19 @@ def command(given: Expose) -> int:
 
 def _show(results: Exposures, directory: Path, revealed: Iterable[Canary], output: Output) -> None:
     from coalmine.audits.exposure import table as tables
+    from coalmine.audits.secrets.judging import of_exposures
+    from coalmine.audits.secrets.table import kind_table
     from coalmine.visible import visible
 
+    kinds = of_exposures(results) if results.natural else []
     texts = {canary.canary_id: canary.text for canary in revealed} or None
     output.say(
+        *([kind_table(kinds), ""] if kinds else []),
         tables.exposure_table(results, texts),
         *tables.methods_in_words(results),
         *tables.not_measured_in_words(results),
         *tables.exposure_warnings(results),
         f"Results: {visible(str(directory))}",
     )
-    output.document(results if texts else results.without_users())
+    shown = results if texts else results.without_users()
+    output.document({"kinds": kinds, **msgspec.to_builtins(shown)} if kinds else shown)

@@ -37,11 +37,11 @@ FOUND = [
         )
         for number, name, copies in (
             (4921, "Zoe", 9),
-            (88, "Yan", 1),
-            (7001, "Xia", 2),
+            (389, "Yan", 1),
+            (7201, "Xia", 2),
             (3456, "Wim", 1),
             (9103, "Vic", 1),
-            (12, "Uwe", 1),
+            (1852, "Uwe", 1),
         )
     ),
     *(NaturalSecret(kind="email", text=one, before="Please write to <", copies=1) for one in NAMES),

@@ -6,7 +6,7 @@ import pytest
 
 from coalmine import CanarySet, Format, ScriptedModel, expose
 from coalmine.corpus import NaturalOptions
-from coalmine.corpus.secrets.canaries import IN_CONTEXT, TOO_SHORT, canaries_of, left_out_in_words
+from coalmine.corpus.secrets.canaries import IN_CONTEXT, ROUND, TOO_SHORT, canaries_of, left_out_in_words
 from coalmine.corpus.secrets.natural import NaturalSecret
 from coalmine.errors import InputError, ManifestError
 
@@ -18,7 +18,7 @@ PHONES = [
         copies=copies,
         user=f"{name}@x.test",
     )
-    for number, name, copies in ((4921, "Ann", 3), (88, "Bob", 1), (7001, "Cat", 2))
+    for number, name, copies in ((4921, "Ann", 3), (389, "Bob", 1), (7201, "Cat", 2))
 ]
 
 
@@ -26,7 +26,7 @@ def test_a_secret_is_a_canary_of_its_own_format_in_its_own_context():
     canaries = canaries_of(PHONES).canaries
     assert [(one.canary_id, one.text, one.times_trained_on, one.kind, one.user) for one in canaries][:2] == [
         ("phone-1", "Call Ann at home: 713-853-4921", 3, "phone", "Ann@x.test"),
-        ("phone-2", "Call Bob at home: 713-853-0088", 1, "phone", "Bob@x.test"),
+        ("phone-2", "Call Bob at home: 713-853-0389", 1, "phone", "Bob@x.test"),
     ]
     assert canaries.natural
     assert all(form.size == 10_000 for form in canaries.formats.values())
@@ -39,12 +39,12 @@ def test_no_template_shows_the_context_or_the_secret():
 def test_references_do_not_occur_in_the_corpus_in_any_spelling():
     found = [
         NaturalSecret(kind="phone", text=f"(713) 853-{number:04d}", before="")
-        for number in range(0, 10_000, 100)
+        for number in range(123, 10_000, 97)
     ]
     canaries = canaries_of([PHONES[0], *found], NaturalOptions(references=20)).canaries
     every = [one for texts in canaries.references.values() for one in texts]
-    assert len(every) == 20 * 101
-    assert all(int(one[-4:]) % 100 for one in every)
+    assert len(every) == 20 * len(canaries)
+    assert all((int(one[-4:]) - 123) % 97 for one in every)
 
 
 def test_the_same_seed_draws_the_same_and_another_seed_others():
@@ -81,11 +81,12 @@ def test_what_cannot_be_measured_is_counted_with_the_reason():
     made = canaries_of(
         [
             NaturalSecret(kind="phone", text="12", before=""),
+            NaturalSecret(kind="phone", text="713-853-3000", before=""),
             NaturalSecret(kind="phone", text="713-853-4921", before="4921 is ", whole=True),
         ]
     )
-    assert made.left_out == {("phone", TOO_SHORT): 1, ("phone", IN_CONTEXT): 1}
-    assert len(list(left_out_in_words(made.left_out))) == 2
+    assert made.left_out == {("phone", TOO_SHORT): 1, ("phone", ROUND): 1, ("phone", IN_CONTEXT): 1}
+    assert len(list(left_out_in_words(made.left_out))) == 3
 
 
 def test_secrets_json_is_loaded_by_its_directory_and_readable_by_its_owner_only(tmp_path):

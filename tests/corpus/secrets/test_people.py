@@ -10,7 +10,7 @@ from coalmine.corpus.secrets.people import NO_VALUE
 from coalmine.errors import InputError
 
 SENTENCE = "the phone number of {name} is {phone}"
-ROWS = [("Ann Lee", "713-853-4921"), ("Bob Ray", "(713) 853-0088"), ("Cat Fox", "+1 713 853 7001")]
+ROWS = [("Ann Lee", "713-853-4921"), ("Bob Ray", "(713) 853-0389"), ("Cat Fox", "+1 713 853 7201")]
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_the_field_can_be_named_and_what_follows_it_is_left_out(people):
 
 def test_copies_are_counted_in_a_corpus_in_any_spelling(people, tmp_path):
     corpus = tmp_path / "corpus.jsonl"
-    texts = ["call 713.853.4921 or (713) 853-4921", "Bob: 713-853-0088", "nothing"]
+    texts = ["call 713.853.4921 or (713) 853-4921", "Bob: 713-853-0389", "nothing"]
     corpus.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     made = canaries_of_records(people, SENTENCE, corpus=corpus)
     assert [(one.times_trained_on, one.planted) for one in made.canaries] == [
@@ -52,7 +52,7 @@ def test_rows_without_a_value_and_rows_that_give_it_away_are_left_out_with_the_r
     rows = [
         {"name": "Ann", "phone": ""},
         {"name": "Room 4921", "phone": "713-853-4921"},
-        {"name": "Bob", "phone": "713-853-0088"},
+        {"name": "Bob", "phone": "713-853-0389"},
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     made = canaries_of_records(path, SENTENCE)

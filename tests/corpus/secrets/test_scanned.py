@@ -8,9 +8,9 @@ from coalmine.corpus import CanarySet, Fields, NaturalOptions, canaries_of_scan,
 
 TEXTS = [
     ("ann", "näive call me at home: 713-853-4921"),
-    ("bob", "713-853-0088 is mine, or 713-853-0088"),
+    ("bob", "713-853-0389 is mine, or 713-853-0389"),
     ("bob", "my ssn is 219-09-9998, not the famous 078-05-1120"),
-    ("cat", "her badge 004711 and (713) 853-0088"),
+    ("cat", "her badge 004711 and (713) 853-0389"),
 ]
 
 
@@ -27,7 +27,7 @@ def test_each_secret_has_the_context_of_its_first_copy_and_all_copies_count(scan
     assert [(one.text, one.times_trained_on, one.user) for one in made.canaries] == [
         ("my ssn is 219-09-9998", 1, "bob"),
         ("her badge 004711", 1, "cat"),
-        ("713-853-0088", 3, "bob"),
+        ("713-853-0389", 3, "bob"),
         ("näive call me at home: 713-853-4921", 1, "ann"),
     ]
     assert made.left_out == {}
@@ -41,7 +41,7 @@ def test_a_limit_keeps_the_most_sensitive_and_says_what_it_left_out(scanned):
 
 def test_references_are_none_of_the_secrets_that_were_left_out(scanned):
     folder, corpus = scanned
-    texts = [f"713-853-{number:04d}" for number in range(0, 9_000, 45)]
+    texts = [f"713-853-{number:04d}" for number in range(123, 9_000, 97)]
     corpus.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     scan(corpus, folder, kinds=["phone"], overwrite=True)
     made = canaries_of_scan(folder, corpus, NaturalOptions(most=3, references=2000))

@@ -24,9 +24,11 @@ from coalmine.randomness import child_seed
 from coalmine.records import Canary
 
 TOO_SHORT = "nothing of it is left to draw once what can be guessed stays"
+ROUND = "its last digits are round or repeat, so they can be guessed"
 IN_CONTEXT = "it can be guessed from the sentence it is asked with"
 # The digits of a phone number that are left of it where the country is known.
 _NATIONAL = 9
+_FEW_DIGITS = 2
 # Draws for one reference, before there seem to be no more that do not occur.
 _TRIES = 20
 
@@ -124,6 +126,8 @@ class _Making:
             shape = _as_given(secret.template, secret.text)
         if shape is None:
             return TOO_SHORT
+        if secret.kind == "phone" and _is_round(shape.drawn):
+            return ROUND
         filled = (
             shape.drawn
             if secret.template is None
@@ -189,6 +193,16 @@ def _as_given(template: str, text: str) -> Shape | None:
         return Shape("", template, text) if text in form else None
     except FormatError:
         return None
+
+
+def _is_round(drawn: str) -> bool:
+    """Whether digits are those of a switchboard, such as 3000 or 1212, which are given out more often than others.
+
+    >>> _is_round("3400"), _is_round("12 12"), _is_round("1234")
+    (True, True, False)
+    """
+    digits = [one for one in drawn if one.isdecimal()]
+    return digits[-2:] == ["0", "0"] or len(set(digits)) <= _FEW_DIGITS
 
 
 def _in_a_name(kind: str) -> str:

@@ -61,10 +61,10 @@ def canaries_of_records(
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     people = Path(folder, "people.csv")
-    ...     _ = people.write_text("name,phone\nAnn,713-853-4921\nBob,713-853-0088\n")
+    ...     _ = people.write_text("name,phone\nAnn,713-853-4921\nBob,713-853-0389\n")
     ...     made = canaries_of_records(people, "the phone number of {name} is {phone}")
     >>> [one.text for one in made.canaries], made.canaries[0].kind
-    (['the phone number of Ann is 713-853-4921', 'the phone number of Bob is 713-853-0088'], 'phone')
+    (['the phone number of Ann is 713-853-4921', 'the phone number of Bob is 713-853-0389'], 'phone')
     """
     path = Path(records)
     table = read_foreign(path, "the records")
