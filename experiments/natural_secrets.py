@@ -4,7 +4,7 @@
 
 takes a part of every e-mail of all senders, adds numbers of kinds that the mail lacks (social security numbers, payment cards, IBANs and
 cloud keys, drawn at random, 1 to 16 copies each), trains a character LSTM and a small transformer on it, and measures every secret
-that `coalmine scan` finds. Five further models are trained on other text: for them, exposures must be as by chance. The last part
+that `coalmine scan` finds. Eight further models are trained on other text: for them, exposures must be as by chance. The last part
 redacts the corpus and trains again. Rows go to experiments/results/natural-secrets.csv and .json: kinds and numbers, and no secret.
 It takes about half an hour on two cores.
 """
@@ -180,7 +180,8 @@ def _pairs(given: argparse.Namespace) -> Iterator[str]:
         yield from (line.partition("\t")[0] for line in lines)
 
 
-OTHERS = ("docs 0", "docs 1", "posts 0", "posts 1", "posts 2", "pairs 0")
+# The last two were added after the rule about round phone numbers was made.
+OTHERS = ("docs 0", "docs 1", "posts 0", "posts 1", "posts 2", "pairs 0", "posts 3", "docs 2")
 # How exposures are measured: exact for what has 10,000 members, and otherwise estimated with few draws, which suffice for a table.
 MEASURING: dict[str, Any] = {"budget": 12_000, "samples": 2_000, "minutes": 2.0}
 # Models that never saw the mail are asked about each secret and its references.

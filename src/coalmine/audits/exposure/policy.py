@@ -68,6 +68,7 @@ def judge_exposures(
     *,
     rule: str = "exposure.at_most",
     which: str = "planted canaries",
+    what: str = "canaries",
     confidence: float = 0.95,
     all_at_once: bool = False,
     fewest: int = 1,
@@ -89,7 +90,7 @@ def judge_exposures(
     judged = [*(judge_exposure(one, question) for one in canaries), *missing]
     chance = best_test([judge(one.result, one.size_bits) for one in canaries]).p_value
     return together(
-        rule, asks, judged, what="canaries", chance=chance, level=error_level(confidence), fewest=fewest
+        rule, asks, judged, what=what, chance=chance, level=error_level(confidence), fewest=fewest
     )
 
 

@@ -44,6 +44,7 @@ def _exposures(run: Run, limit: float, terms: PolicyTerms, stale: str | None) ->
         limit,
         rule=rule,
         which=_WHICH,
+        what="secrets",
         confidence=terms.confidence,
         fewest=terms.min_canaries,
     )

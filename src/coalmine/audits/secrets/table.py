@@ -30,6 +30,17 @@ KIND_COLUMNS = (
     "extracted",
     "probability by chance",
 )
+_SHORT_COLUMNS = (
+    "kind",
+    "secrets",
+    "copies",
+    "median bits",
+    "highest",
+    "interval",
+    "of at most",
+    "extracted",
+    "by chance",
+)
 _SECRET_COLUMNS = (
     "secret",
     "kind",
@@ -47,10 +58,14 @@ _SECRET_COLUMNS = (
 
 
 def kind_table(rows: Sequence[SecretsOfKind]) -> Table:
-    """One row per kind, for the terminal."""
-    table = plain_table(KIND_COLUMNS[0], *rights(*KIND_COLUMNS[1:]))
+    """One row per kind, for the terminal; without a column of what was extracted where nothing was searched."""
+    searched = any(one.searched for one in rows)
+    shown = [place for place, name in enumerate(_SHORT_COLUMNS) if searched or name != "extracted"]
+    names = [_SHORT_COLUMNS[place] for place in shown]
+    table = plain_table(names[0], *rights(*names[1:]))
     for one in rows:
-        table.add_row(*(visible(cell) for cell in kind_row(one)))
+        cells = kind_row(one)
+        table.add_row(*(visible(cells[place]) for place in shown))
     return table
 
 

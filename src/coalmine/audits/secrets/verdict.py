@@ -34,16 +34,17 @@ def secret_replies(findings: Sequence[Finding]) -> Iterator[Reply]:
 
 def secret_sentences(findings: Sequence[Finding]) -> Iterator[str]:
     """A sentence of the verdict, where secrets were memorized."""
-    parts = []
-    for code, words in (
-        ("CM701", "can be read out of the model"),
-        ("CM702", "are memorized"),
-    ):
-        one = first(findings, code, "found")
-        if one is not None:
-            count = one.evidence.partition(" (")[0]
-            parts.append(f"{count} {words}")
-    if parts:
-        yield f"{' and '.join(parts)}."
+    out, memorized = (first(findings, code, "found") for code in ("CM701", "CM702"))
+    count = "" if memorized is None else memorized.evidence.partition(" ")[0]
+    if out is not None:
+        more = "" if memorized is None else f", and {count} more {'is' if count == '1' else 'are'} memorized"
+        yield f"{_counted(out)} can be read out of the model{more}."
+    elif memorized is not None:
+        yield f"{_counted(memorized)} {'is' if count == '1' else 'are'} memorized."
     elif first(findings, "CM703", "found") is not None:
         yield "Secrets of its training data are more exposed than chance explains."
+
+
+def _counted(found: Finding) -> str:
+    """How many secrets a finding is about, as its evidence says."""
+    return found.evidence.partition(" (")[0]
