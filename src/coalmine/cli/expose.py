@@ -93,8 +93,9 @@ def _show(results: Exposures, directory: Path, revealed: Iterable[Canary], outpu
 
     kinds = of_exposures(results) if results.natural else []
     texts = {canary.canary_id: canary.text for canary in revealed} or None
+    if kinds:
+        output.say(kind_table(kinds), "")
     output.say(
-        *([kind_table(kinds), ""] if kinds else []),
         tables.exposure_table(results, texts),
         *tables.methods_in_words(results),
         *tables.not_measured_in_words(results),
