@@ -142,9 +142,9 @@ class _Reservoir:
             self._kept[place] = _shortened(document)
 
     def shuffled(self) -> list[CorpusDocument]:
-        """The sample in a random order, so that its beginning is a sample too."""
+        """The sample in a random order, so that its beginning is a sample too; each text once, since copies are found together."""
         self._draw.shuffle(self._kept)
-        return self._kept
+        return list({_digest(one.text): one for one in self._kept}.values())
 
 
 class _Users:
