@@ -29,7 +29,7 @@ Clock = Callable[[], float]
 # How long each question is timed for, and the most rows that it is asked with.
 PROBE_SECONDS, MOST_ROWS = 0.5, 256
 # What a text is cut to, in characters and in tokens, so that a slow model is not timed for minutes.
-PROBE_CHARACTERS, PROBE_TOKENS = 1_000, 100
+PROBE_CHARACTERS, PROBE_TOKENS, REMOTE_CHARACTERS = 1_000, 100, 100
 # What is so fast that it cannot be timed.
 FASTEST = 1e12
 
@@ -86,8 +86,15 @@ def _reading(model: Model, texts: Sequence[UserText]) -> _Question:
     except NotMeasurableError:
         return None
 
+    # A server refuses a text that is longer than it can read, and does not say how long that is.
+    short = (
+        [one._replace(text=one.text[:REMOTE_CHARACTERS]) for one in texts]
+        if isinstance(model, TextScorer)
+        else texts
+    )
+
     def ask(rows: int) -> float:
-        chosen = _cycled(texts, rows)
+        chosen = _cycled(short, rows)
         look(model, view, chosen)
         return sum(len(text.text) for text in chosen)
 
