@@ -47,10 +47,9 @@ def _panel(
 ) -> Any:
     """Lines with dots, one for each series; a second family of lines is dashed."""
     base = alt.Chart(alt.Data(values=list(points)), width=WIDTH, height=HEIGHT, title=title)
-    used = {name: color for name, color in colors.items() if any(point["series"] == name for point in points)}
     color = alt.Color(
         "series:N",
-        scale=alt.Scale(domain=list(used), range=list(used.values())),
+        scale=alt.Scale(domain=list(colors), range=list(colors.values())),
         legend=alt.Legend(title=None, orient="bottom", columns=3) if legend is None else None,
     )
     dash = alt.StrokeDash(
@@ -64,7 +63,7 @@ def _panel(
 
 def _auc(first: bool, title: str = "AUC") -> Any:
     return alt.Y(
-        "y:Q", scale=alt.Scale(domain=[0.4, 1.0], clamp=True), axis=alt.Axis(title=title if first else None)
+        "y:Q", scale=alt.Scale(domain=[0.35, 1.0], clamp=True), axis=alt.Axis(title=title if first else None)
     )
 
 
