@@ -84,7 +84,7 @@ MISMATCHED_SIZES = [64, 96]
 # Artificial users of another domain, for shadow models: half as many as of the target's own.
 NEWSPAPER_USERS = 150
 # Figure 2, as far as there are users; each with twice as many reference users.
-NUMBERS_OF_USERS = (25, 50, 100)
+NUMBERS_OF_USERS = (25, 50)
 FEWER_SHADOWS = 2
 # Audits that are simulated from scores cost nearly nothing; those of the blind baseline do.
 MORE = 10
