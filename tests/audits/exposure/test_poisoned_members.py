@@ -17,8 +17,7 @@ from coalmine import (
     parse_policy,
     read_run,
 )
-from coalmine.audits import read_exposures
-from coalmine.audits.exposure.measuring import expose_models
+from coalmine.audits import expose_models, read_exposures
 from coalmine.errors import ModelOutputError, NoNumberError
 from coalmine.records.contradictions import estimate_problems
 

@@ -14,7 +14,7 @@ from coalmine import (
     parse_policy,
     read_run,
 )
-from coalmine.audits.extraction.measuring import verify_extraction
+from coalmine.audits import verify_extraction
 from coalmine.audits.extraction.results import read_verified, save_verification
 from coalmine.audits.extraction.table import not_searched_in_words
 from coalmine.errors import NoNumberError

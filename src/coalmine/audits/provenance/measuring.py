@@ -25,7 +25,7 @@ from coalmine.audits.provenance.deciding import decided
 from coalmine.audits.provenance.fit import Fit
 from coalmine.audits.provenance.options import ProvenanceOptions
 from coalmine.audits.provenance.overlaps import Group, Groups
-from coalmine.audits.provenance.population import Population, ShadowSets
+from coalmine.audits.provenance.population import ReferencePopulation, ShadowSets
 from coalmine.audits.provenance.queries import Cut, FrequencyTable, Queries, choose_queries
 from coalmine.audits.provenance.repetition import IndexedCorpus
 from coalmine.audits.provenance.results import AblationPoint, Asks, Provenance, Question
@@ -177,7 +177,7 @@ class _Audit:
             return
         # What reference users will say is not known yet, but whether there are any is.
         there = np.flatnonzero(self._sets.of_users >= 0)
-        someone = Population(np.zeros(len(there)), self._sets.of_users[there])
+        someone = ReferencePopulation(np.zeros(len(there)), self._sets.of_users[there])
         why = statistic_named(wanted).missing(self._available(someone))
         if why is not None:
             raise NotMeasurableError(f"{wanted} cannot be computed: {why}; or choose another statistic")
@@ -210,7 +210,9 @@ class _Audit:
             raise InputError(NO_SUSPECTS)
         asked = ask("reference") if self._sets.sets else None
         there = self._available(
-            Population.of_nobody() if asked is None else Population.of(asked.rmia_bits, self._sets)
+            ReferencePopulation.of_nobody()
+            if asked is None
+            else ReferencePopulation.of(asked.rmia_bits, self._sets)
         )
         result = self._result(suspects, others, non_members, there)
         return msgspec.structs.replace(result, ablation=self._ablation(engine, ledger, progress))
@@ -280,7 +282,7 @@ class _Audit:
         names = [one.user.name for one in self._queries[role]]
         return decided(asks, names, numbers, non_members, there, self._users.members)
 
-    def _available(self, population: Population) -> Available:
+    def _available(self, population: ReferencePopulation) -> Available:
         classifier, why = self._classifier
         view = self._work.view
         return Available(

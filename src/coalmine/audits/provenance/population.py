@@ -33,7 +33,7 @@ class ShadowSets(NamedTuple):
         return cls(sets, np.array([places.get(one, -1) for one in left], dtype=np.int64))
 
 
-class Population(NamedTuple):
+class ReferencePopulation(NamedTuple):
     """What was found about reference users, who are not in the training data of the target.
 
     Attributes:
@@ -45,7 +45,7 @@ class Population(NamedTuple):
     sets: IntArray
 
     @classmethod
-    def of(cls, rmia_bits: FloatArray, sets: ShadowSets) -> Population:
+    def of(cls, rmia_bits: FloatArray, sets: ShadowSets) -> ReferencePopulation:
         """From the ratios of reference users to every set, of shape (users, sets); users without a ratio are left out."""
         there = np.flatnonzero(sets.of_users >= 0)
         own = rmia_bits[there, sets.of_users[there]]
@@ -53,6 +53,6 @@ class Population(NamedTuple):
         return cls(own[known], sets.of_users[there][known])
 
     @classmethod
-    def of_nobody(cls) -> Population:
+    def of_nobody(cls) -> ReferencePopulation:
         """Where there are no reference users or no shadows."""
         return cls(np.empty(0), np.empty(0, dtype=np.int64))

@@ -10,7 +10,7 @@ import numpy as np
 from coalmine.audits.provenance.asking import Numbers
 from coalmine.audits.provenance.classifier import AuditClassifier
 from coalmine.audits.provenance.options import BY_DEFAULT, ProvenanceOptions, StatisticName
-from coalmine.audits.provenance.population import Population
+from coalmine.audits.provenance.population import ReferencePopulation
 from coalmine.audits.provenance.views import View
 from coalmine.models.protocols import FloatArray
 from coalmine.statistics.provenance.text_scores import rmia
@@ -35,7 +35,7 @@ class Available(NamedTuple):
     no_reference: str | None
     not_aligned: str | None
     no_shadows: str | None
-    population: Population
+    population: ReferencePopulation
 
 
 class Statistic(NamedTuple):
