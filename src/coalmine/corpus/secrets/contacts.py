@@ -182,5 +182,4 @@ EMAIL = SecretKind(
     check=_email,
     is_specimen=_is_example,
     sensitivity=2,
-    kept_at_end=lambda text: len(text) - text.rfind("@"),
 )

@@ -1,18 +1,14 @@
-"""A kind of secret: its shape, the rules that it must follow, and a format that has it as a member."""
+"""A kind of secret: what it looks like, and the rules that it must follow."""
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
-
-_SSN = re.compile("[0-9]{3}-[0-9]{2}-[0-9]{4}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SecretKind:
-    """One kind of secret. `KINDS` of `kinds.py` lists those that coalmine knows; nothing else knows a kind by name.
+    """One kind of secret. `KINDS` of `kinds.py` lists those that coalmine knows; `shapes.py` says what is drawn of each.
 
     What `part` and `check` get is ASCII: digits of other scripts, no-break spaces and unusual hyphens are folded before.
 
@@ -33,7 +29,6 @@ class SecretKind:
             byte faster than anything else, and has to be linear.
         is_number: whether it must not be part of a longer number.
         kept: how many characters at the beginning anyone can guess, such as the issuer of a card.
-        kept_at_end: how many characters at the end, such as the domain of an e-mail address.
         alphabet: what a random character may be, as in a character class; without it, a digit, a small or a capital letter.
         written_as: the template of a format of which all secrets of this kind are members, where the user gave one.
     """
@@ -52,78 +47,5 @@ class SecretKind:
     by_rare_byte: bool = False
     is_number: bool = False
     kept: Callable[[str], int] = lambda _: 0
-    kept_at_end: Callable[[str], int] = lambda _: 0
     alphabet: str | None = None
     written_as: str | None = None
-
-    def template(self, text: str) -> str:
-        """The template of a format that a secret is a member of: what can be guessed is kept, and the rest is drawn.
-
-        >>> from coalmine.corpus.secrets.kinds import KINDS
-        >>> KINDS["ssn"].template("219-09-9998"), KINDS["card"].template("4111 1111 1111 1111")
-        ('{ssn}', '4111 11{digits:2} {digits:4} {digits:4}')
-        """
-        if self.written_as is not None:
-            return self.written_as
-        if self.name == "ssn" and _SSN.fullmatch(text):
-            return "{ssn}"
-        kept, end = self.kept(text), len(text) - self.kept_at_end(text)
-        return literal(text[:kept]) + self._drawn(text[kept:end]) + literal(text[end:])
-
-    def _drawn(self, text: str) -> str:
-        if self.alphabet is not None:
-            runs = re.split(f"([{self.alphabet}]+)", text)
-            return "".join(
-                f"{{re:[{self.alphabet}]{{{len(run)}}}}}" if place % 2 else literal(run)
-                for place, run in enumerate(runs)
-            )
-        return "".join(_hole(run) for run in _runs(text))
-
-
-def literal(text: str) -> str:
-    """Text as it is written in a template.
-
-    >>> literal("a{b}")
-    'a{{b}}'
-    """
-    return text.replace("{", "{{").replace("}", "}}")
-
-
-def _runs(text: str) -> list[str]:
-    """The text cut into runs of ASCII digits, small and capital letters, runs of digits of one script, and single other characters."""
-    runs: list[str] = []
-    last = ""
-    for character in text:
-        kind = _kind(character)
-        if runs and kind and kind == last:
-            runs[-1] += character
-        else:
-            runs.append(character)
-        last = kind
-    return runs
-
-
-def _kind(character: str) -> str:
-    """What a run is made of: a class of characters, or nothing for a character that stays."""
-    if character.isascii():
-        return (
-            "0-9"
-            if character.isdigit()
-            else "a-z"
-            if character.islower()
-            else "A-Z"
-            if character.isupper()
-            else ""
-        )
-    if unicodedata.category(character) == "Nd":
-        zero = ord(character) - unicodedata.digit(character)
-        return f"{chr(zero)}-{chr(zero + 9)}"
-    return ""
-
-
-def _hole(run: str) -> str:
-    kind = _kind(run[0])
-    if not kind:
-        return literal(run)
-    named = {"0-9": "digits", "a-z": "letters"}.get(kind)
-    return f"{{{named}:{len(run)}}}" if named else f"{{re:[{kind}]{{{len(run)}}}}}"
