@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coalmine.corpus.secrets.finding import SecretFinder
+from coalmine.corpus.secrets.finding import _PIECE, LONGEST_SECRET, SecretFinder
 from coalmine.corpus.secrets.kinds import KINDS, chosen_kinds
 
 FINDER = SecretFinder(chosen_kinds(formats=["employee {digits:6}"]))
@@ -104,3 +104,10 @@ def test_every_kind_says_what_it_is(kind):
     assert kind.title
     assert 1 <= kind.sensitivity <= 5
     assert kind.chance is None or 0 < kind.chance < 1
+
+
+def test_what_begins_before_a_border_is_looked_at_once_and_with_what_is_before_it():
+    # What the second piece sees begins here, in the middle of a word, which is not where a key may begin.
+    border = _PIECE - LONGEST_SECRET - 80
+    word = b"q" * border + b"AKIAQ7ZR3K5M2XW4B6TN 000-12-3456 "
+    assert [one.text for one in FINDER.candidates([word + b"x " * LONGEST_SECRET])] == ["000-12-3456"]

@@ -49,3 +49,22 @@ def test_references_are_none_of_the_secrets_that_were_left_out(scanned):
     assert not every & {text[-4:] for text in texts}
     made.canaries.save(folder)
     assert CanarySet.load(folder) == made.canaries
+
+
+def test_references_are_no_specimens_and_no_numbers_in_other_digits_of_the_corpus(scanned):
+    folder, corpus = scanned
+    famous = [f"713-555-01{number:02d}" for number in range(20, 80)]
+    other = [
+        f"713-555-{number}".translate({48 + one: 0x660 + one for one in range(10)})
+        for number in range(3000, 3050)
+    ]
+    corpus.write_text(
+        "".join(json.dumps({"text": text}) + "\n" for text in ["713-555-1234", *famous, *other])
+    )
+    scan(corpus, folder, kinds=["phone"], overwrite=True)
+    made = canaries_of_scan(folder, corpus, NaturalOptions(most=1, references=9000))
+    lines = {one[-4:] for one in made.canaries.references["phone-1"]}
+    assert len(lines) == 9000
+    assert not lines & {f"01{number}" for number in range(20, 80)} | lines & {
+        str(number) for number in range(3000, 3050)
+    }

@@ -16,6 +16,7 @@ from msgspec import UNSET
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.corpus.secrets.addresses import ALONE, FEWEST_REFERENCES, AddressBook, split_address
 from coalmine.corpus.secrets.contexts import context_of, shares_a_piece
+from coalmine.corpus.secrets.folding import folded_text
 from coalmine.corpus.secrets.natural import NaturalOptions, NaturalSecret
 from coalmine.corpus.secrets.shapes import Shape, shape_of
 from coalmine.errors import FormatError
@@ -225,7 +226,7 @@ def _canary(secret: NaturalSecret, canary_id: str, text: str) -> Canary:
 
 def _essence(kind: str, text: str) -> tuple[str, str]:
     """A kind, and the letters and digits in which all spellings of a secret are alike; of a phone number, without its country."""
-    plain = "".join(one for one in text.lower() if one.isalnum())
+    plain = "".join(one for one in folded_text(text).lower() if one.isalnum())
     return kind, plain[-_NATIONAL:] if kind == "phone" else plain
 
 

@@ -62,18 +62,19 @@ class SecretFinder:
 
     def candidates(self, pieces: Iterable[bytes]) -> Iterator[Candidate]:
         """Everything that has the shape of a secret, in one text that comes in pieces; those that fail their check included."""
-        begin, waiting, reach = 0, b"", 0
+        begin, waiting, reach, known = 0, b"", 0, 0
         for last, piece in _with_last(_cut(pieces)):
             content = waiting + piece
             # What begins before this is known as a whole, and what follows is looked at with the next piece.
             limit = len(content) if last else _at_character(content, len(content) - LONGEST_SECRET)
             for one in self._candidates(content, begin, begin + limit):
-                # Of secrets that overlap only the first counts, and what failed inside of one does not.
-                if one.start >= reach:
+                # Of secrets that overlap only the first counts, and what failed inside of one does not. What begins before `known` was
+                # looked at with the piece before this one, where more of the text before it was seen.
+                if one.start >= max(reach, known):
                     if one.value is not None:
                         reach = one.end
                     yield one
-            kept = _at_character(content, limit - _BEFORE)
+            known, kept = begin + limit, _at_character(content, limit - _BEFORE)
             begin, waiting = begin + kept, content[kept:]
 
     def _candidates(self, original: bytes, offset: int, limit: int) -> list[Candidate]:

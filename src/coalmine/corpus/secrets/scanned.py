@@ -52,12 +52,13 @@ def canaries_of_scan(
     asked = NaturalOptions() if options is None else options
     folder = Path(scan)
     fields = SCANS.load(folder).fields
-    found = [one for one in distinct_in(folder) if not one.specimen]
+    everything = list(distinct_in(folder))
+    found = [one for one in everything if not one.specimen]
     chosen = heapq.nsmallest(asked.most, found, key=_urgency)
     before = dict(_texts_before(chosen, corpus, fields))
     own = {kind.name: kind.written_as or "" for kind in map(kind_of_format, formats)}
     secrets = [_natural(one, before, own) for one in sorted(chosen, key=_urgency)]
-    made = canaries_of(secrets, asked, others=[(one.kind, one.text) for one in found])
+    made = canaries_of(secrets, asked, others=[(one.kind, one.text) for one in everything])
     too_many = Counter(one.kind for one in found)
     too_many.subtract(Counter(one.kind for one in chosen))
     why = f"more than {asked.most:,} secrets were found, and others are more sensitive or more repeated"
