@@ -20,6 +20,7 @@ test: setup browser compiler
 # cores busy while some of them wait for servers and browsers; each takes up to 2 GB, and `make test PROCESSES=2` less.
 PROCESSES ?= 3
 every-test: setup
+	$(BIN)/python -m compileall -q src # once, where Python is told not to keep what it compiled
 	$(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -q
 
 # While you work: the linters, and the tests that neither train, serve nor open a browser.
