@@ -182,6 +182,10 @@ def test_the_pieces_of_a_text_file_are_its_lines(tmp_path, monkeypatch):
         ("a.txt", "ann 219-09-9998 é\n".encode("latin-1"), "line 1 is not UTF-8"),
         ("a.jsonl", b'{"text": "a"}\n{"text": "\xe9"}\n', "line 2 is not UTF-8"),
         ("a.jsonl", b'{"other": "a"}\n', "has no field 'text'"),
+        # As many objects as lines, but not one on each.
+        ("a.jsonl", b'{"text": "a"} {"text": "b"}\n{"text":\n"c"}\n', "line 1 is not JSON"),
+        ("a.jsonl", b'{"text": "a", "b": {}\n}\n{"text": "b"}{"text": "c"}\n', "line 1 is not JSON"),
+        ("a.jsonl", b'{"text": "a"}\n{"text": "b"}{"text": "c"}\n', "line 2 is not JSON"),
         ("a.txt", b"", "holds no documents"),
         ("a.pdf", b"%PDF", "cannot tell what kind of corpus"),
     ],

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from coalmine.storage.decoding import UndecodableError, decode_python_json
 # What the values of some roles may be, apart from strings.
 _NOT_TEXT: dict[str, tuple[type, ...]] = {"user": (int, type(None)), "date": (int, float, type(None))}
 
+_OPENING, _CLOSING = b"{}"
+
 
 class _JsonBlock(LineBlock):
     """Some whole lines of JSON; a line of white space is not a document, and stays where it is."""
@@ -35,9 +38,14 @@ class _JsonBlock(LineBlock):
         self.first = first
         self._corpus = corpus
         self._line = line
-        self._contents = raw.split(b"\n")
-        self.lines = len(self._contents) - 1
-        self.count = len(self._contents) - sum(not content.strip() for content in self._contents)
+        objects = _objects_on_lines(raw)
+        self._is_plain = objects is not None
+        self.lines = raw.count(b"\n") if objects is None else objects
+        self.count = self.lines if self._is_plain else sum(bool(one.strip()) for one in self._contents)
+
+    @cached_property
+    def _contents(self) -> list[bytes]:
+        return self.raw.split(b"\n")
 
     def spans(self) -> list[tuple[int, int]]:
         """Where in `raw` each document begins and ends."""
@@ -58,19 +66,37 @@ class _JsonBlock(LineBlock):
 
     def piece(self, *, users: bool) -> TextPiece:
         """The texts one after the other, without making a document of each."""
-        numbers: list[int] = []
-        names: list[str | None] = []
-        encoded: list[bytes] = []
-        for number, content in enumerate(self._contents, self._line):
-            if content.strip():
-                row = self._corpus.decode_row(number, content)
-                numbers.append(number)
-                encoded.append(row.text.encode("utf-8"))
-                if users:
-                    names.append(None if row.user is None else str(row.user))
+        numbers, rows = self._rows()
+        encoded = [row.text.encode("utf-8") for row in rows]
         ends = list(accumulate([len(text) + 1 for text in encoded]))
         encoded.append(b"")
-        return TextPiece(numbers, names if users else None, ends, BOUNDARY.join(encoded))
+        names = [None if row.user is None else str(row.user) for row in rows] if users else None
+        return TextPiece(numbers, names, ends, BOUNDARY.join(encoded))
+
+    def _rows(self) -> tuple[Sequence[int], list[Any]]:
+        """The number of each line that is a document, and what is on it."""
+        if self._is_plain:
+            rows = self._corpus.decode_rows(self.raw)
+            if rows is not None and len(rows) == self.lines:
+                return range(self._line, self._line + self.lines), rows
+        lines = [
+            (number, content) for number, content in enumerate(self._contents, self._line) if content.strip()
+        ]
+        return [number for number, _ in lines], [self._corpus.decode_row(*line) for line in lines]
+
+
+def _objects_on_lines(raw: bytes) -> int | None:
+    """How many lines there are, if each is an object or no JSON at all, so that they can be read together; None if that is not known.
+
+    JSON has no line breaks within strings, so that all of them are between two objects if they look like it.
+    """
+    if not raw.startswith(b"{") or not raw.endswith(b"}\n"):
+        return None
+    find, at, last, count = raw.find, raw.find(b"\n"), len(raw) - 1, 1
+    while at < last and raw[at + 1] == _OPENING and raw[at - 1] == _CLOSING:
+        at = find(b"\n", at + 1)
+        count += 1
+    return count if at == last else None
 
 
 class JsonLinesCorpus(LineCorpus):
@@ -105,6 +131,13 @@ class JsonLinesCorpus(LineCorpus):
             return self._decoder.decode(content)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return self._decode_slowly(number, content)
+
+    def decode_rows(self, content: bytes) -> list[Any] | None:
+        """What is on some lines, each as `decode_row` gives it; None if one of them is not strict JSON."""
+        try:
+            return self._decoder.decode_lines(content)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
 
     def decode(self, number: int, content: bytes) -> CorpusDocument:
         """The document on a line."""

@@ -83,7 +83,7 @@ def _phone_part(text: str) -> str | None:
 
 
 def _phone(text: str) -> str | None:
-    digits = "".join(character for character in text if character.isdigit())
+    digits = "".join(filter(str.isdigit, text))
     if text.startswith("+") and not text.startswith("+1"):
         return _international(text)
     national = digits.removeprefix("1") if len(digits) == _NATIONAL_DIGITS + 1 else digits
@@ -125,6 +125,7 @@ PHONE = SecretKind(
 
 # Letters of Latin scripts with two bytes in UTF-8.
 _LATIN = r"[\xc3-\xc5][\x80-\xbf]"
+_IN_NAME = r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]"
 # 64 characters before the @ and 253 after it, in labels of up to 63 (RFC 5321).
 _ADDRESS = re.compile(
     r"(?=[^@]{1,64}@.{1,253}\Z)[^.@]+(?:\.[^.@]+)*@(?:(?!-)[^.@]{1,63}(?<!-)\.)+[A-Za-z]{2,24}"
@@ -178,7 +179,8 @@ EMAIL = SecretKind(
     pattern=rf"@(?:(?:[A-Za-z0-9-]|{_LATIN})+\.)+[A-Za-z]{{2,24}}\b",
     begins="@",
     by_rare_byte=True,
-    before=r"(?:[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]|[\x80-\xbf][\xc3-\xc5]){1,65}",
+    # Where no character has two bytes, which is nearly always, there is no choice at each of them.
+    before=rf"{_IN_NAME}{{1,65}}(?![\x80-\xbf]|{_IN_NAME})|(?:{_IN_NAME}|[\x80-\xbf][\xc3-\xc5]){{1,65}}",
     check=_email,
     is_specimen=_is_example,
     sensitivity=2,

@@ -58,6 +58,9 @@ class Tallies(Generic[Tally]):
             self._spill()
 
     def __iter__(self) -> Iterator[Tally]:
+        if not self._files:
+            yield from (tally for _, tally in self._sorted())
+            return
         runs: list[Iterable[tuple[bytes, int, Tally]]] = [
             self._read(path, number) for number, path in enumerate(self._files)
         ]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
+
+import msgspec
 
 from coalmine.corpus.secrets.folding import Folded
 from coalmine.corpus.secrets.identifiers import needs
@@ -23,7 +26,7 @@ _JOINS = b".-"
 _MOST_KEPT, _LONGEST_KEPT = 20_000, 320
 
 
-class Candidate(NamedTuple):
+class Candidate(msgspec.Struct, frozen=True, gc=False):
     """A text that has the shape of a secret. Offsets are in bytes of UTF-8."""
 
     kind: SecretKind
@@ -62,44 +65,52 @@ class SecretFinder:
 
     def candidates(self, pieces: Iterable[bytes]) -> Iterator[Candidate]:
         """Everything that has the shape of a secret, in one text that comes in pieces; those that fail their check included."""
+        for batch in self.batches(pieces):
+            yield from batch
+
+    def batches(self, pieces: Iterable[bytes]) -> Iterator[list[Candidate]]:
+        """The same, those of a piece together."""
         begin, waiting, reach, known = 0, b"", 0, 0
         for last, piece in _with_last(_cut(pieces)):
             content = waiting + piece
             # What begins before this is known as a whole, and what follows is looked at with the next piece.
             limit = len(content) if last else _at_character(content, len(content) - LONGEST_SECRET)
-            for one in self._candidates(content, begin, begin + limit):
-                # Of secrets that overlap only the first counts, and what failed inside of one does not. What begins before `known` was
-                # looked at with the piece before this one, where more of the text before it was seen.
-                if one.start >= max(reach, known):
-                    if one.value is not None:
-                        reach = one.end
-                    yield one
+            # What begins before `known` was looked at with the piece before this one, where more of the text before it was seen.
+            batch, reach = self._candidates(content, begin, begin + limit, max(reach, known))
+            yield batch
             known, kept = begin + limit, _at_character(content, limit - _BEFORE)
             begin, waiting = begin + kept, content[kept:]
 
-    def _candidates(self, original: bytes, offset: int, limit: int) -> list[Candidate]:
-        """What begins before `limit` in a part of a text, in order, and of what begins together the longest first."""
+    def _candidates(
+        self, original: bytes, offset: int, limit: int, reach: int
+    ) -> tuple[list[Candidate], int]:
+        """What begins from `reach` on and before `limit` in a part of a text, in order, and where the last secret ends."""
         folded = Folded(original)
-        content = folded.content
-        found: list[Candidate] = []
-        for matcher, begin, end, known in self._matches(content):
-            first, last = offset + folded.original(begin), offset + folded.original_end(end)
-            if first < limit:
-                text = (
-                    known.text
-                    if folded.is_same
-                    else original[first - offset : last - offset].decode("utf-8", "replace")
-                )
-                found.append(Candidate(matcher.kind, first, last, text, known.value, known.specimen))
-        found.sort(key=_by_place)
-        return found
+        # Of what begins together the longest comes first.
+        found = sorted(self._matches(folded.content), key=_BY_PLACE)
+        firsts, lasts = folded.originals([one[0] for one in found], [-one[1] for one in found])
+        candidates: list[Candidate] = []
+        for (_, _, kind, known), begin, end in zip(found, firsts, lasts, strict=True):
+            first = offset + begin
+            if first >= limit:
+                break
+            # Of secrets that overlap only the first counts, and what failed inside of one does not.
+            if first < reach:
+                continue
+            length, text, value, specimen = known
+            # Nothing in it was folded if it is as long as before.
+            if not folded.is_same and (end - begin != length or not text.isascii()):
+                text = original[begin:end].decode("utf-8", "replace")
+            if value is not None:
+                reach = offset + end
+            candidates.append(Candidate(kind, first, offset + end, text, value, specimen))
+        return candidates, reach
 
-    def _matches(self, content: bytes) -> Iterator[tuple[_Matcher, int, int, _Judgment]]:
+    def _matches(self, content: bytes) -> list[_Match]:
         """What has the shape of a secret, with its kind; what has passed its check may overlap other such."""
+        all_found: list[_Match] = []
         for matcher, pattern in self._rare:
-            for match in pattern.finditer(content):
-                if (one := matcher.at(content, *match.span())) is not None:
-                    yield matcher, *one
+            all_found += matcher.all_at(content, pattern.finditer(content))
         matches = self._finditer(content, 0) if self._finditer else iter(())
         while (found := next(matches, None)) is not None:
             start, end = found.span()
@@ -108,21 +119,18 @@ class SecretFinder:
             reach = start + 1
             for matcher in matchers:
                 if (one := matcher.at(content, start, end if len(matchers) == 1 else None)) is not None:
-                    yield matcher, *one
-                    if one[2].value is not None:
-                        reach = one[1]
+                    all_found.append(one)
+                    if one[3].value is not None:
+                        reach = -one[1]
                         break
             if reach != end and self._finditer:
                 matches = self._finditer(content, reach)
+        return all_found
 
     def _matchers_of(self, beginning: bytes) -> tuple[_Matcher, ...]:
         possible = tuple(one for one in self._others if one.begins(beginning))
         self._matchers[beginning] = possible
         return possible
-
-
-def _by_place(one: Candidate) -> tuple[int, int]:
-    return one.start, -one.end
 
 
 class _Judgment(NamedTuple):
@@ -134,11 +142,16 @@ class _Judgment(NamedTuple):
     specimen: bool
 
 
+# Where it begins, and the negative of where it ends; its kind, and what that says.
+_Match = tuple[int, int, SecretKind, _Judgment]
+_BY_PLACE = itemgetter(0, 1)
+
+
 class _Matcher:
     """Whether there is a secret of one kind where something was found."""
 
     def __init__(self, kind: SecretKind) -> None:
-        self.kind = kind
+        self.kind, self._is_number = kind, kind.is_number
         self.begins = re.compile(kind.begins.encode("latin-1")).match
         self._known: dict[bytes, _Judgment] = {}
         compiled: Any = re.compile(kind.pattern.encode()) if kind.by_rare_byte else _compiled(kind.pattern)
@@ -148,8 +161,8 @@ class _Matcher:
         # A secret with an open end begins where its characters begin, so that no run of them is looked at more than once.
         self._not_after = re.compile(f"[{kind.alphabet}]".encode()) if kind.after and kind.alphabet else None
 
-    def at(self, content: bytes, begin: int, end: int | None) -> tuple[int, int, _Judgment] | None:
-        """Where it begins and ends, and what it is; None if nothing has the shape.
+    def at(self, content: bytes, begin: int, end: int | None) -> _Match | None:
+        """Where it is, and what; None if nothing has the shape.
 
         `end` is given if it is known that the pattern of this kind matches up to there.
         """
@@ -165,13 +178,33 @@ class _Matcher:
             begin -= found.end()
         if self._after is not None:
             end = self._open_end(content, begin, end)
-        if self.kind.is_number and _is_part_of_longer(content, begin, end):
+        if self._is_number and _is_part_of_longer(content, begin, end):
             return None
         raw = content[begin:end]
         known = self._known.get(raw)
         if known is None:
             known = self._judged(raw)
-        return (begin, begin + known.length, known) if known.length else None
+        return (begin, -begin - known[0], self.kind, known) if known[0] else None
+
+    def all_at(self, content: bytes, matches: Iterable[re.Match[bytes]]) -> list[_Match]:
+        """`at` where the pattern of this kind matches."""
+        before, known_of, kind = self._before, self._known.get, self.kind
+        if before is None or self._has_context or self._after is not None or self._is_number:
+            spans = [match.span() for match in matches]
+            return [one for span in spans if (one := self.at(content, *span)) is not None]
+        # The same in fewer steps, because addresses are by far the most frequent secrets.
+        all_found: list[_Match] = []
+        for match in matches:
+            begin, end = match.span()
+            found = before(content[begin - _BEFORE if begin > _BEFORE else 0 : begin][::-1])
+            if found is None:
+                continue
+            begin -= found.end()
+            raw = content[begin:end]
+            known = known_of(raw) or self._judged(raw)
+            if known[0]:
+                all_found.append((begin, -begin - known[0], kind, known))
+        return all_found
 
     def _judged(self, raw: bytes) -> _Judgment:
         """What the kind says; kept, because most secrets occur several times."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import unicodedata
-from bisect import bisect_left, bisect_right
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -66,8 +65,8 @@ class Folded:
     Text that is ASCII already costs nothing.
 
     >>> folded = Folded("\N{NO-BREAK SPACE}tel ٠١".encode())
-    >>> folded.content, folded.original(5)
-    (b' tel 01', 6)
+    >>> folded.content, folded.originals([5, 6], [6, 7])
+    (b' tel 01', ([6, 8], [8, 10]))
     """
 
     def __init__(self, original: bytes) -> None:
@@ -80,20 +79,26 @@ class Folded:
         if not self.is_same:
             self._fold(original)
 
-    def original(self, offset: int) -> int:
-        """Where in the original the byte at an offset of `content` is."""
-        if self.is_same:
-            return offset
-        return offset + self._missing[bisect_right(self._shifts, offset)]
+    def originals(self, begins: list[int], ends: list[int]) -> tuple[list[int], list[int]]:
+        """Where in the original the bytes at some offsets of `content` are, and where those just before other offsets end.
 
-    def original_end(self, offset: int) -> int:
-        """Where in the original the byte just before an offset of `content` ends, with all bytes that were folded to it."""
+        An end is that of all bytes that were folded to the one before it.
+        """
         if self.is_same:
-            return offset
-        last = offset - 1
-        place = bisect_left(self._replaced, last)
-        is_folded = place < len(self._replaced) and self._replaced[place] == last
-        return self.original(last) + (self._widths[place] if is_folded else 1)
+            return begins, ends
+        import numpy as np
+
+        shifts, missing = np.array(self._shifts), np.array(self._missing)
+        first, last = np.array(begins, dtype=np.int64), np.array(ends, dtype=np.int64) - 1
+        widths = np.ones(len(last), dtype=np.int64)
+        if self._replaced:
+            replaced = np.array(self._replaced)
+            places = np.minimum(np.searchsorted(replaced, last), len(replaced) - 1)
+            is_folded = replaced[places] == last
+            widths[is_folded] = np.array(self._widths)[places[is_folded]]
+        firsts = first + missing[np.searchsorted(shifts, first, side="right")]
+        lasts = last + missing[np.searchsorted(shifts, last, side="right")] + widths
+        return firsts.tolist(), lasts.tolist()
 
     def _fold(self, original: bytes) -> None:
         import numpy as np

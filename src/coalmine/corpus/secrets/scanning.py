@@ -6,7 +6,8 @@ import contextlib
 import os
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -121,22 +122,20 @@ def _scanned(reading: _Reading, finder: SecretFinder, tally: Tally, folder: Path
         _private_lines(folder / OCCURRENCES_FILE) as occurrences,
         reported(corpus, progress, "scanning") as advance,
     ):
-        for one in finder.candidates(reading.contents(advance)):
-            if one.value is None:
-                tally.add_failed(one.kind.name, one.text)
-            else:
-                occurrence = reading.occurrence(one, one.value)
-                occurrences.add(occurrence)
-                tally.add(occurrence)
+        for candidates in finder.batches(reading.contents(advance)):
+            found = reading.occurrences(candidates)
+            occurrences.add(found)
+            tally.add(found)
+            for one in candidates:
+                if one.value is None:
+                    tally.add_failed(one.kind.name, one.text)
     reading.check()
     with _private_lines(folder / DISTINCT_FILE) as distinct:
-        for secret in tally.distinct():
-            distinct.add(secret)
+        distinct.add(tally.distinct())
     users_sha256 = None
     if tally.users is not None:
         with _private_lines(folder / USERS_FILE) as users:
-            for user in tally.by_users():
-                users.add(user)
+            users.add(tally.by_users())
         users_sha256 = users.sha256
     return Scan(
         corpus=corpus.path.name,
@@ -159,19 +158,16 @@ class _Lines:
 
     def __init__(self, writer: HashedWriter) -> None:
         self._writer = writer
-        self._waiting: list[msgspec.Struct] = []
         self.sha256 = ""
 
-    def add(self, record: msgspec.Struct) -> None:
-        """Write one more."""
-        self._waiting.append(record)
-        if len(self._waiting) >= _AT_ONCE:
-            self.flush()
+    def add(self, records: Iterable[msgspec.Struct]) -> None:
+        """Write some more."""
+        left = iter(records)
+        while some := list(islice(left, _AT_ONCE)):
+            self._writer.write(_ENCODER.encode_lines(some))
 
-    def flush(self) -> None:
-        """Write what is waiting."""
-        self._writer.write(_ENCODER.encode_lines(self._waiting))
-        self._waiting.clear()
+    def end(self) -> None:
+        """Nothing follows."""
         self.sha256 = self._writer.hexdigest()
 
 
@@ -181,7 +177,7 @@ def _private_lines(path: Path) -> Iterator[_Lines]:
     with whole_file(path, mode=PRIVATE) as temporary, contextlib.closing(HashedWriter(temporary)) as writer:
         lines = _Lines(writer)
         yield lines
-        lines.flush()
+        lines.end()
 
 
 class _Reading:
@@ -210,9 +206,34 @@ class _Reading:
             yield piece.content
             advance()
 
-    def occurrence(self, one: Candidate, value: str) -> SecretOccurrence:
-        """Where a secret is; they are asked for in order."""
-        kind, start, end, text, _, specimen = one
+    def occurrences(self, candidates: Sequence[Candidate]) -> list[SecretOccurrence]:
+        """Where the secrets among them are; they are asked for in order."""
+        found: list[SecretOccurrence] = []
+        # Where the document ends that the last one was in.
+        first = document_end = document = -1
+        user: str | None = None
+        for one in candidates:
+            start, value = one.start, one.value
+            if value is None:
+                continue
+            if start >= document_end:
+                first, document_end, document, user = self._document_at(start)
+            found.append(
+                SecretOccurrence(
+                    document,
+                    user,
+                    one.kind.name,
+                    start - first,
+                    one.end - first,
+                    one.text,
+                    value,
+                    one.specimen,
+                )
+            )
+        return found
+
+    def _document_at(self, start: int) -> tuple[int, int, int, str | None]:
+        """Where the document begins that has this byte, where it or its piece ends, its number, and whose it is."""
         begin, piece_end, first_begin, piece = self._pieces[0]
         while piece_end <= start:
             self._pieces.popleft()
@@ -220,9 +241,7 @@ class _Reading:
         place = bisect_right(piece.ends, start - begin)
         first = begin + piece.ends[place - 1] if place else first_begin
         user = None if piece.users is None else piece.users[place]
-        return SecretOccurrence(
-            piece.numbers[place], user, kind.name, start - first, end - first, text, value, specimen
-        )
+        return first, begin + piece.ends[place], piece.numbers[place], user
 
     def check(self) -> None:
         """Raise a CorpusError if there was nothing, or if it changed meanwhile."""

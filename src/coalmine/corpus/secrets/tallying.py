@@ -6,6 +6,7 @@ import heapq
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,10 +56,10 @@ class _Failed(msgspec.Struct, gc=False):
 
 
 class _OfUser(msgspec.Struct):
-    """What one user's documents hold."""
+    """What one user's documents hold: of each kind, where the first is (document and start), and how many."""
 
     user: str
-    kinds: dict[str, int]
+    kinds: dict[str, tuple[int, int, int]]
 
 
 def _both(first: _SeenSecret, second: _SeenSecret) -> _SeenSecret:
@@ -69,8 +70,9 @@ def _both(first: _SeenSecret, second: _SeenSecret) -> _SeenSecret:
 
 
 def _both_users(first: _OfUser, second: _OfUser) -> _OfUser:
-    for kind, count in second.kinds.items():
-        first.kinds[kind] = first.kinds.get(kind, 0) + count
+    for kind, (document, start, count) in second.kinds.items():
+        there = first.kinds.get(kind, (document, start, 0))
+        first.kinds[kind] = (*min(there[:2], (document, start)), there[2] + count)
     return first
 
 
@@ -113,32 +115,36 @@ class Tally:
         self._top_users: list[tuple[int, int, UserFound]] = []
         self.users = 0 if has_users else None
 
-    def add(self, one: SecretOccurrence) -> None:
-        """Count one place of a secret."""
-        kind, document, user = one.kind, one.document, one.user
-        seen = self._seen.here.get((kind, one.value, user or ""))
-        if seen is None:
-            self._seen.add(_first_of(one), kind, one.value, user or "")
-        else:
-            seen.copies += 1
-            seen.documents += seen.last_document != document
-            seen.last_document = document
-        if one.specimen:
-            self._specimens[kind] += 1
-            return
-        self._occurrences[kind] += 1
-        if self._last_document.get(kind) != document:
-            self._last_document[kind] = document
-            self._documents[kind] += 1
-        if self._users is not None and user is not None:
-            self._add_user(self._users, user, kind)
+    def add(self, occurrences: Sequence[SecretOccurrence]) -> None:
+        """Count some places of secrets; what is the same for all copies with a user is counted at the end."""
+        here, last_document = self._seen.here, self._last_document
+        for one in occurrences:
+            kind, document, user = one.kind, one.document, one.user
+            seen = here.get((kind, one.value, user or ""))
+            if seen is None:
+                self._seen.add(_first_of(one), kind, one.value, user or "")
+            else:
+                seen.copies += 1
+                if seen.last_document != document:
+                    seen.documents += 1
+                    seen.last_document = document
+            if last_document.get(kind) != document and not one.specimen:
+                last_document[kind] = document
+                self._documents[kind] += 1
 
-    def _add_user(self, users: Tallies[_OfUser], user: str, kind: str) -> None:
-        of_user = users.here.get((user,))
+    def _add_user(self, users: Tallies[_OfUser], one: _SeenSecret) -> None:
+        """Count what one user has of a secret."""
+        if one.user is None or one.specimen:
+            return
+        place, of_user = (one.document, one.start), users.here.get((one.user,))
         if of_user is None:
-            users.add(_OfUser(user, {kind: 1}), user)
+            users.add(_OfUser(one.user, {one.kind: (*place, one.copies)}), one.user)
+            return
+        there = of_user.kinds.get(one.kind)
+        if there is not None and there < place:
+            of_user.kinds[one.kind] = (there[0], there[1], there[2] + one.copies)
         else:
-            of_user.kinds[kind] = of_user.kinds.get(kind, 0) + 1
+            of_user.kinds[one.kind] = (*place, one.copies + (there[2] if there else 0))
 
     def add_failed(self, kind: str, text: str) -> None:
         """Count a text that has the shape of a kind, and fails its check."""
@@ -149,7 +155,8 @@ class Tally:
     def distinct(self) -> Iterator[DistinctSecret]:
         """Each secret once, in an order that depends on the secrets only."""
         secrets = (
-            _joined(list(copies)) for _, copies in groupby(self._seen, key=lambda one: (one.kind, one.value))
+            self._joined(list(copies))
+            for _, copies in groupby(self._seen, key=lambda one: (one.kind, one.value))
         )
         while some := list(islice(secrets, _AT_ONCE)):
             if self._index is not None:
@@ -167,9 +174,10 @@ class Tally:
         for number, one in enumerate(self._users or (), 1):
             self.users = number
             self._users_of_kind.update(one.kinds.keys())
-            total = sum(one.kinds.values())
-            _keep_most(self._top_users, (total, -number, UserFound(number, total, one.kinds)))
-            yield UserSecrets(one.user, total, one.kinds)
+            kinds = {kind: count for kind, (_, _, count) in sorted(one.kinds.items(), key=itemgetter(1))}
+            total = sum(kinds.values())
+            _keep_most(self._top_users, (total, -number, UserFound(number, total, kinds)))
+            yield UserSecrets(one.user, total, kinds)
 
     def kinds(self) -> tuple[KindFound, ...]:
         """What was found of each kind, in their order."""
@@ -196,9 +204,18 @@ class Tally:
             for *_, one in sorted(self._repeated, key=lambda each: each[:3], reverse=True)
         )
 
+    def _joined(self, copies: list[_SeenSecret]) -> DistinctSecret:
+        """A secret from what each of its users has of it."""
+        if self._users is not None:
+            for one in copies:
+                self._add_user(self._users, one)
+        return _joined(copies)
+
     def _note(self, one: DistinctSecret) -> None:
         if one.specimen:
+            self._specimens[one.kind] += one.copies
             return
+        self._occurrences[one.kind] += one.copies
         self._secrets[one.kind] += 1
         self._by_copies[one.kind, (one.copies - 1).bit_length()] += 1
         if one.copies > 1:
