@@ -43,7 +43,7 @@ from coalmine.pages import keep_pages
 from coalmine.storage.system_errors import describe_system_error
 from coalmine.visible import visible, visible_lines
 
-STOPPED = "\ncoalmine: stopped; run the same command again to resume a training, a search, an index or a recitation\n"
+STOPPED = "\ncoalmine: stopped; run the same command again to resume\n"
 # sysexits.h has 70 for a bug; with Python's own 1, a bug would look like a broken policy.
 BROKEN_POLICY, BAD_INPUT, BUG, INTERRUPTED, TERMINATED = 1, 2, 70, 130, 143
 

@@ -74,10 +74,13 @@ def _remarks(run: Run) -> Iterator[Finding]:
 
 
 def _replies(findings: Sequence[Finding]) -> Iterator[Reply]:
-    found = first(findings, "CM900", "not_tested")
-    if found is not None:
-        how_many, _, why = found.evidence.partition(" were not run. ")
-        yield Reply(NOT_TESTED, how_many, why, "open")
+    left_out, cut = first(findings, "CM900", "not_tested"), first(findings, "CM920", "found")
+    if left_out is not None:
+        how_many, _, why = left_out.evidence.partition(" were not run. ")
+        more = "" if cut is None else f" In part: {cut.evidence}"
+        yield Reply(NOT_TESTED, how_many, why + more, "open")
+    elif cut is not None:
+        yield Reply(NOT_TESTED, "Parts of some steps", cut.evidence, "open")
 
 
 def _details(run: Run, reveal: bool) -> Iterator[Detail]:
