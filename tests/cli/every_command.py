@@ -1,6 +1,7 @@
 """One use of every command, on a small corpus and an untrained model, for tests of what all commands share."""
 
 import json
+import string
 
 from coalmine import Format
 from coalmine.corpus import write_embedded_corpus
@@ -67,8 +68,8 @@ def mail_of(first, last):
 
 
 def save_untrained(path, corpus):
-    """A character model with random weights that can read a corpus and the canaries."""
-    made = random_model("lstm", CharacterTokenizer(sorted(set(corpus + FORM) - {"\n"})))
+    """A character model with random weights that can read a corpus, the canaries, and the numbers that secrets are compared with."""
+    made = random_model("lstm", CharacterTokenizer(sorted(set(corpus + FORM + string.digits) - {"\n"})))
     save_network(path, made)
 
 

@@ -31,6 +31,8 @@ MAY_HOLD = {
     "users.jsonl": "the names of users who have one",
     "revealed.html": "a report that was asked to reveal",
 }
+# Whose secret it is, and nothing of the secret.
+NAMES_A_USER = "secrets-exposure/exposure.json"
 GIVEN = {
     "corpus.txt",
     "rows.csv",
@@ -88,7 +90,11 @@ def test_secrets_are_only_in_files_that_are_there_to_hold_them(world):
     hidden = [needle.encode() for needle in needles(at / "planted")]
     found = set()
     for path in written:
-        if any(needle in path.read_bytes() for needle in hidden):
+        inside = [needle for needle in hidden if needle in path.read_bytes()]
+        if path.as_posix().endswith(NAMES_A_USER):
+            assert inside == [PERSON.encode()]
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+        elif inside:
             assert path.name in MAY_HOLD, path
             assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
             found.add(path.name)

@@ -21,7 +21,7 @@ from coalmine.audits.provenance.data_checks import (
 )
 from coalmine.audits.provenance.deciding import decided
 from coalmine.audits.provenance.overlaps import Overlap
-from coalmine.audits.provenance.population import Population
+from coalmine.audits.provenance.population import ReferencePopulation
 from coalmine.audits.provenance.results import AblationPoint
 from coalmine.audits.provenance.statistics import Available
 from coalmine.audits.provenance.views import View
@@ -83,7 +83,7 @@ def available(options, *, classifier=None, reference=True, moments=True):
         no_reference=None if reference else "there is no model to compare with",
         not_aligned=None,
         no_shadows="there are no shadow models that cut texts into the target's tokens",
-        population=Population.of_nobody(),
+        population=ReferencePopulation.of_nobody(),
     )
 
 

@@ -27,7 +27,9 @@ class SpentSearch:
     """
 
     def __init__(self, directory: Path | None, secret: Format, given: str, facts: Any) -> None:
-        name = hashlib.sha256(f"{secret.template}\0{given}".encode()).hexdigest()[:8]
+        # Formats of secrets that are already there differ in their words alone, which hold the context.
+        told_by = "\0".join([secret.template, given, *(secret.words or ())])
+        name = hashlib.sha256(told_by.encode()).hexdigest()[:8]
         self.path = None if directory is None else directory / f"unfinished-extraction-{name}.npz"
         self._fingerprint = hashlib.sha256(to_json(facts)).hexdigest()
 

@@ -120,7 +120,7 @@ def sampled_exposures(
     ['less surprising than all 2 samples: exposure is at least 0.24 bits (95% confidence)',
      'exposure is 0.00 bits (95% interval 0.00 to 2.66): 2 of 2 samples are no more surprising']
     >>> sampled_exposures([35.0], [30.0, 40.0], size=1024, unknown=1)[0].statement
-    'exposure is between 0.00 and 6.89 bits (95% interval): 1 of 3 samples is no more surprising, and 1 has no score'
+    'exposure is between 0.01 and 6.90 bits (95% interval): 1 of 3 samples is no more surprising, and 1 has no score'
     """
     counts, known = _counts_no_more_surprising(canary_scores, sample_scores, "samples", canary_ids)
     level = checked_confidence(confidence)
