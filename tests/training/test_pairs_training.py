@@ -4,7 +4,6 @@ import io
 import json
 import os
 import signal
-import time
 from itertools import pairwise
 
 import numpy as np
@@ -86,8 +85,7 @@ def test_a_stopped_run_resumes_and_ends_with_the_same_bytes(number, preset, plan
 
     given = [planted.corpus.parent, tmp_path / "parts", preset]
     child = fork_server.start(given, call="training.children:train_pairs")
-    wait_until((tmp_path / "parts" / UNITS_FILE).exists)
-    time.sleep(0.2)
+    wait_until(lambda: any((tmp_path / "parts").glob("unfinished-*.npz")))  # a step that it can resume from
     os.kill(child.pid, number)
     fork_server.wait(child)
     assert (tmp_path / "parts" / UNITS_FILE).exists(), "the run ended before it could be stopped"
