@@ -104,7 +104,7 @@ def _summary(report: Redaction, out: Path) -> str:
         f"Documents: {report.documents_before:,} before, {report.documents_after:,} after; {report.documents_changed:,} changed."
     ]
     lines.append(
-        f"Secrets: {report.found:,} were redacted, and a second scan finds none."
+        f"Secrets: {report.found:,} {'was' if report.found == 1 else 'were'} redacted, and a second scan finds none."
         if report.found
         else "Secrets: none was found, so the new corpus is a copy."
     )

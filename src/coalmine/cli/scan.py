@@ -153,10 +153,11 @@ def _measurable(made: NaturalCanaries, out: Path) -> list[str]:
     lines = [f"Note: {visible(line)}." for line in left_out_in_words(made.left_out)]
     if not len(made.canaries):
         return [*lines, "No secret can be measured."]
-    place = visible(str(out / SECRETS_NAME))
+    place, number = visible(str(out / SECRETS_NAME)), len(made.canaries)
+    counted = f"{number:,} secret{'' if number == 1 else 's'}"
     return [
         *lines,
-        f"{len(made.canaries):,} secrets can be measured: `coalmine expose MODEL {place}`, and `coalmine extract MODEL --verify {place}`.",
+        f"{counted} can be measured: `coalmine expose MODEL {place}`, and `coalmine extract MODEL --verify {place}`.",
     ]
 
 

@@ -67,7 +67,7 @@ def canaries_of_records(
     (['the phone number of Ann is 713-853-4921', 'the phone number of Bob is 713-853-0389'], 'phone')
     """
     path = Path(records)
-    table = read_foreign(path, "the records")
+    table = read_foreign(path, "the table of records")
     if not isinstance(table, Table):
         raise InputError(f"{path} is not a table; give a CSV with a line of column names first")
     asked = _asked(table, template, field)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby, islice
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 # How many of the most repeated secrets and of the users with the most are listed.
 MOST_LISTED = 20
 _AT_ONCE = 1 << 12
+# What is kept, after what it is ranked by.
+_Ranked = TypeVar("_Ranked", bound=tuple[Any, ...])
 
 
 class _SeenSecret(msgspec.Struct, gc=False):
@@ -262,7 +264,7 @@ def _joined(copies: list[_SeenSecret]) -> DistinctSecret:
     )
 
 
-def _keep_most(kept: list, one: tuple) -> None:  # type: ignore[type-arg]
+def _keep_most(kept: list[_Ranked], one: _Ranked) -> None:
     """Keep one more on a list of the largest."""
     if len(kept) < MOST_LISTED:
         heapq.heappush(kept, one)
