@@ -1,0 +1,1 @@
+"""Differentially private training: units of privacy, clipping, noise and accounting."""
