@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from coalmine.corpus.secrets.finding import _PIECE, LONGEST_SECRET, SecretFinder
 from coalmine.corpus.secrets.kinds import KINDS, chosen_kinds
 
+LONG = "q7Zx9Kd2Lm4Np6Rt8Vw1Yb3Cf5Hj0Gs" * 3
+PRIVATE_KEY = rf"-----BEGIN RSA PRIVATE KEY-----\n{LONG}\n-----END RSA PRIVATE KEY-----"
 FINDER = SecretFinder(chosen_kinds(formats=["employee {digits:6}"]))
 
 
@@ -35,6 +37,29 @@ def found(text):
         ("请联系ann@firm.org", "email", "ann@firm.org"),
         ("Employee employee 004711, employee 12", "employee {digits:6}", "employee 004711"),
         ("713-853-1411@vtext.com", "email", "713-853-1411@vtext.com"),
+        ("paid 4539 1488 0343 6467 100.00 USD", "card", "4539 1488 0343 6467"),
+        ("+41 78 127 52 90 2024-01-02", "phone", "+41 78 127 52 90"),
+        ("+49 30 / 901820", "phone", "+49 30 / 901820"),
+        ("(713)8531411", "phone", "(713)8531411"),
+        ("Bahamas: 242-302-1234", "phone", "242-302-1234"),
+        ('{"home_phone": "7138531411"}', "phone", "7138531411"),
+        ('{"ssn": "219099998"}', "ssn", "219099998"),
+        ("Social Security Number (SSN): 219099998", "ssn", "219099998"),
+        ("'ann@firm.org'", "email", "ann@firm.org"),
+        ("Contact...ann.lee@firm.org", "email", "ann.lee@firm.org"),
+        ("http://host/?mail=ann@firm.org&x=1", "email", "ann@firm.org"),
+        ("|*`{ann@firm.org}`*|", "email", "ann@firm.org"),
+        ("_o'neil@firm.org_", "email", "_o'neil@firm.org"),
+        ("é.ann@firm.org", "email", "é.ann@firm.org"),
+        ("list+ann=firm.org@host.org", "email", "list+ann=firm.org@host.org"),
+        ("-" * 79 + "ann@firm.org", "email", "ann@firm.org"),
+        ("ann@xn--80ak6aa.xn--p1ai", "email", "ann@xn--80ak6aa.xn--p1ai"),
+        (f"aws_secret_access_key    = '{LONG[:39]}/'", "aws-secret", LONG[:39] + "/"),
+        (f"Authorization: Bearer {LONG}.{LONG}.{LONG}.", "bearer", f"{LONG}.{LONG}.{LONG}"),
+        (f"ya29.{LONG}{LONG}{LONG}", "google-key", f"ya29.{LONG}{LONG}{LONG}"),
+        (f"AIza{LONG[:35]}_and_more", "google-key", f"AIza{LONG[:35]}"),
+        (f"pypi-AgE{LONG}{LONG}{LONG}", "pypi-token", f"pypi-AgE{LONG}{LONG}{LONG}"),
+        (rf"x\n{PRIVATE_KEY}\n", "private-key", PRIVATE_KEY),
     ],
 )
 def test_each_shape_is_found_where_it_is(text, kind, secret):
@@ -50,7 +75,9 @@ def test_each_shape_is_found_where_it_is(text, kind, secret):
         "0.4539148803436467 and 45391488034364671234",
         "713-111-1411, 013-853-1411, 713-153-1411",
         "DE03 1203 0000 0000 2020 51",
-        "logo@2x.png a@b .x@y.org. x@-y.org",
+        "logo@2x.png a@b x@-y.org *@y.org x=@y.org -@y.org",
+        "a" * 65 + "@firm.org",
+        "4539 1488 0343 6468 100.00",
         "employee 0047112 xemployee 004711",
         "-----BEGIN RSA PRIVATE KEY----- is how a key begins",
         "eyJhbGciOiJI.eyJhbGciOiJI.eyJhbGciOiJI",

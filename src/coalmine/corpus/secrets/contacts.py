@@ -6,7 +6,7 @@ import re
 from functools import cache, lru_cache
 from typing import Any
 
-from coalmine.corpus.secrets.identifiers import needs
+from coalmine.corpus.secrets.identifiers import GAP, needs
 from coalmine.corpus.secrets.kind import SecretKind
 
 # Phone numbers.
@@ -47,8 +47,11 @@ def _is_area(code: str) -> bool:
 
 def _north_american(digits: str) -> str | None:
     area, exchange = digits[:_AREA_DIGITS], digits[_AREA_DIGITS : 2 * _AREA_DIGITS]
-    valid = exchange[0] not in "01" and not _SERVICE.fullmatch(exchange) and _is_area(area)
-    return f"+1{digits}" if valid else None
+    number = f"+1{digits}"
+    if exchange[0] in "01" or _SERVICE.fullmatch(exchange):
+        return None
+    # Islands such as the Bahamas use some exchanges only.
+    return number if _is_area(area) else _international(number)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -107,12 +110,12 @@ PHONE = SecretKind(
     name="phone",
     title="phone numbers",
     # Ten digits without anything between them are common, so they need a country code or a word before them.
-    pattern=r"(?:\b|\+)(?:1[ .-]?)?(?:\b[0-9]{3}[ ./-]|\([0-9]{3}\) ?-?)[0-9]{3}[ .-][0-9]{4}\b"
-    r"|\([0-9]{3}\) ?-?[0-9]{3}[ .-][0-9]{4}\b"
-    r"|\+[1-9](?:[ .()/-]{0,2}[0-9]){6,14}\b"
-    r"|\b(?i:phone|telephone|tel|cell|mobile|fax|call|ph)[ .:#=-]{0,3}(?i:(?:me|at|no|nr|num|number|is|us|on)[ .:#=-]{1,3}){0,3}"
+    pattern=r"(?:\b|\+)(?:1[ .-]?)?(?:\b[0-9]{3}[ ./-][0-9]{3}[ .-]|\([0-9]{3}\) ?-?[0-9]{3}[ .-]?)[0-9]{4}\b"
+    r"|\([0-9]{3}\) ?-?[0-9]{3}[ .-]?[0-9]{4}\b"
+    r"|\+[1-9](?:[ .()/-]{0,3}[0-9]){6,14}\b"
+    rf"|(?:\b|_)(?i:phone|telephone|tel|cell|mobile|fax|call|ph){GAP}{{0,5}}(?i:(?:me|at|no|nr|num|number|is|us|on){GAP}{{1,5}}){{0,3}}"
     r"(1?[2-9][0-9]{9})\b",
-    begins="[0-9][0-9]|1[ .(-]|[(+]|[Pp][Hh]|[TtFfCc][AaEe]|[Mm][Oo]",
+    begins="[0-9][0-9]|1[ .(-]|[(+]|[Pp][Hh]|[TtFfCc][AaEe]|[Mm][Oo]|_[PpTtFfCcMm]",
     part=_phone_part,
     check=_phone,
     is_specimen=lambda value: bool(_FICTION.fullmatch(value) or _PHONE_DIRECTORY.fullmatch(value)),
@@ -125,10 +128,21 @@ PHONE = SecretKind(
 
 # Letters of Latin scripts with two bytes in UTF-8.
 _LATIN = r"[\xc3-\xc5][\x80-\xbf]"
-_IN_NAME = r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]"
+# The standard allows characters such as / and | in names too, but in text they nearly always come before one; so do quotation marks, dots
+# and hyphens. All is reversed, because a name is found from its end.
+_LATIN_REVERSED = r"[\x80-\xbf][\xc3-\xc5]"
+_IN_NAME, _BEGINS_NAME = "A-Za-z0-9_+'&-", "A-Za-z0-9_"
+
+
+def _name_reversed(within: str, begins: str) -> str:
+    """A name without two dots in a row, and the name of a list before it, as in list+ann=firm.org@host.org."""
+    name = rf"(?>(?:{within}+\.)*{within}*{begins})"
+    return rf"{name}(?:=(?=[{_IN_NAME}.]*\+){name})?"
+
+
 # 64 characters before the @ and 253 after it, in labels of up to 63 (RFC 5321).
 _ADDRESS = re.compile(
-    r"(?=[^@]{1,64}@.{1,253}\Z)[^.@]+(?:\.[^.@]+)*@(?:(?!-)[^.@]{1,63}(?<!-)\.)+[A-Za-z]{2,24}"
+    r"(?=[^@]{1,64}@.{1,253}\Z)[^.@]+(?:\.[^.@]+)*@(?:(?!-)[^.@]{1,63}(?<!-)\.)+(?:xn--[A-Za-z0-9-]{2,59}|[A-Za-z]{2,24})"
 )
 # Domains that are reserved for examples and tests (RFC 2606 and 6761).
 _EXAMPLE_ENDS = (
@@ -176,11 +190,13 @@ EMAIL = SecretKind(
     name="email",
     title="e-mail addresses",
     # Only its end: what comes before is found from there, so that long words cost nothing. No label has a dot, so no text is slow.
-    pattern=rf"@(?:(?:[A-Za-z0-9-]|{_LATIN})+\.)+[A-Za-z]{{2,24}}\b",
+    pattern=rf"@(?:(?:[A-Za-z0-9-]|{_LATIN})+\.)+(?:xn--[A-Za-z0-9-]{{2,59}}|[A-Za-z]{{2,24}})(?![A-Za-z0-9])",
     begins="@",
     by_rare_byte=True,
     # Where no character has two bytes, which is nearly always, there is no choice at each of them.
-    before=rf"{_IN_NAME}{{1,65}}(?![\x80-\xbf]|{_IN_NAME})|(?:{_IN_NAME}|[\x80-\xbf][\xc3-\xc5]){{1,65}}",
+    before=_name_reversed(f"[{_IN_NAME}]", f"[{_BEGINS_NAME}]")
+    + r"(?![.+'&-]*[\x80-\xbf])|"
+    + _name_reversed(f"(?:[{_IN_NAME}]|{_LATIN_REVERSED})", f"(?:[{_BEGINS_NAME}]|{_LATIN_REVERSED})"),
     check=_email,
     is_specimen=_is_example,
     sensitivity=2,

@@ -14,7 +14,7 @@ from coalmine.corpus.secrets.kind import SecretKind
 _FEW_CHARACTERS = 5
 _DOTS = 2  # of a signed token
 _EXAMPLE = re.compile(
-    r"example|sample|dummy|placeholder|redacted|changeme|your[_-]|xxxx|1234567890|abcdefgh|0{8}|\*{4}",
+    r"example|sample|dummy|placeholder|redacted|changeme|your[_-]|x{6}|1234567890|abcdefgh|0{8}|\*{4}",
     re.IGNORECASE,
 )
 # The token of jwt.io, by its signature, and the key that a payment processor prints in its documentation.
@@ -22,6 +22,7 @@ _PUBLISHED = frozenset({"SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV_adQssw5c", "sk_test_
 _KEY_BEGINS = "-----BEGIN [A-Z0-9 ]{0,32}PRIVATE KEY(?: BLOCK)?-----"
 _KEY_HEADER = re.compile(_KEY_BEGINS)
 _KEY_LINE = re.compile("[A-Za-z0-9+/=]{40}")
+_GOOGLE_KEY = re.compile(r"AIza[0-9A-Za-z_-]{35}|GOCSPX-[0-9A-Za-z_-]{28}")
 # What ends each document where texts are searched together.
 _END = "\udcff"
 
@@ -49,6 +50,7 @@ def _token(
     part: Callable[[str], str | None] = _same,
     check: Callable[[str], str | None] = _same,
     after: str | None = None,
+    is_whole_run: bool = False,
     kept: str = "",
     alphabet: str = "A-Za-z0-9",
     sensitivity: int = 4,
@@ -70,6 +72,7 @@ def _token(
         is_specimen=_is_specimen,
         sensitivity=sensitivity,
         after=after,
+        is_whole_run=is_whole_run,
         kept=length_kept,
         alphabet=alphabet,
     )
@@ -103,6 +106,12 @@ def _private_key(text: str) -> str | None:
     )
 
 
+def _google_part(text: str) -> str:
+    """Only what begins with ya29 may be of any length."""
+    found = _GOOGLE_KEY.match(text)
+    return text if found is None else found[0]
+
+
 def _bearer(text: str) -> str | None:
     """The token, unless it is a word."""
     return text if any(map(str.isdigit, text)) and any(map(str.isalpha, text)) else None
@@ -132,7 +141,8 @@ CREDENTIALS: tuple[SecretKind, ...] = (
     _token(
         "aws-secret",
         "AWS secret keys",
-        r"(?i:aws_?secret_?(?:access_?)?key|secret_?access_?key)[\"' ]{0,2}[:=]{1,2}>?[\"' ]{0,2}([A-Za-z0-9/+]{40})\b",
+        r"(?i:aws[_. -]?secret[_. -]?(?:access[_. -]?)?key|secret[_. -]?access[_. -]?key)[\"' \t]{0,16}[:=]{1,2}>?[\"' \t]{0,8}"
+        r"([A-Za-z0-9/+]{40})(?:[^A-Za-z0-9/+=]|$)",
         begins="[Aa][Ww]|[Ss][Ee]",
         alphabet="A-Za-z0-9/+",
         sensitivity=5,
@@ -140,8 +150,10 @@ CREDENTIALS: tuple[SecretKind, ...] = (
     _token(
         "google-key",
         "Google keys",
-        r"\bAIza[0-9A-Za-z_-]{35}|\bGOCSPX-[0-9A-Za-z_-]{28}|\bya29\.[0-9A-Za-z_-]{30,200}",
+        r"\bAIza[0-9A-Za-z_-]{35}|\bGOCSPX-[0-9A-Za-z_-]{28}|\bya29\.[0-9A-Za-z_-]{30}",
         begins="AI|GO|ya",
+        after="[0-9A-Za-z_-]*",
+        part=_google_part,
         kept=r"AIza|GOCSPX-|ya29\.",
         alphabet="A-Za-z0-9_-",
     ),
@@ -199,8 +211,9 @@ CREDENTIALS: tuple[SecretKind, ...] = (
     _token(
         "pypi-token",
         "PyPI tokens",
-        r"\bpypi-AgE[A-Za-z0-9_-]{50,250}",
+        r"\bpypi-AgE[A-Za-z0-9_-]{50}",
         begins="py",
+        after="[A-Za-z0-9_-]*",
         kept="pypi-AgE",
         alphabet="A-Za-z0-9_-",
     ),
@@ -218,6 +231,7 @@ CREDENTIALS: tuple[SecretKind, ...] = (
         r"\beyJ[A-Za-z0-9_-]{8}",
         begins="ey",
         after=r"[A-Za-z0-9_-]*\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*",
+        is_whole_run=True,
         part=lambda text: text if text.count(".") == _DOTS else None,
         check=_signed_token,
         kept=r"[^.]*\.",
@@ -226,8 +240,9 @@ CREDENTIALS: tuple[SecretKind, ...] = (
     _token(
         "bearer",
         "bearer tokens",
-        r"\b[Bb]earer[ :]{1,2}([A-Za-z0-9._~+/-]{20,250}={0,2})",
+        r"\b[Bb]earer[ :]{1,2}([A-Za-z0-9._~+/-]{20})",
         begins="[Bb]e",
+        after="[A-Za-z0-9._~+/-]*={0,2}",
         part=lambda text: text.rstrip("."),  # the end of a sentence
         check=_bearer,
         alphabet="A-Za-z0-9_-",

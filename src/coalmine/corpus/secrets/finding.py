@@ -158,8 +158,7 @@ class _Matcher:
         self._match, self._has_context = compiled.match, compiled.groups > 0
         self._after: Any = None if kind.after is None else _compiled(kind.after).match
         self._before = None if kind.before is None else re.compile(kind.before.encode("latin-1")).match
-        # A secret with an open end begins where its characters begin, so that no run of them is looked at more than once.
-        self._not_after = re.compile(f"[{kind.alphabet}]".encode()) if kind.after and kind.alphabet else None
+        self._not_after = re.compile(f"[{kind.alphabet}]".encode()) if kind.is_whole_run else None
 
     def at(self, content: bytes, begin: int, end: int | None) -> _Match | None:
         """Where it is, and what; None if nothing has the shape.
@@ -178,13 +177,13 @@ class _Matcher:
             begin -= found.end()
         if self._after is not None:
             end = self._open_end(content, begin, end)
-        if self._is_number and _is_part_of_longer(content, begin, end):
-            return None
         raw = content[begin:end]
         known = self._known.get(raw)
         if known is None:
             known = self._judged(raw)
-        return (begin, -begin - known[0], self.kind, known) if known[0] else None
+        if not known[0] or (self._is_number and _is_part_of_longer(content, begin, begin + known[0])):
+            return None
+        return begin, -begin - known[0], self.kind, known
 
     def all_at(self, content: bytes, matches: Iterable[re.Match[bytes]]) -> list[_Match]:
         """`at` where the pattern of this kind matches."""

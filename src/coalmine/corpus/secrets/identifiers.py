@@ -38,6 +38,9 @@ def _separated(text: str) -> bool:
     return len({character for character in text if not character.isalnum()}) < _SAME
 
 
+# What is between a word such as SSN and a number, also as the name and the value of a field.
+GAP = r"[ .:#=()\"'_-]"
+
 # Social security numbers.
 
 # Areas 001 to 899 without 666, groups 01 to 99, serials 0001 to 9999.
@@ -57,8 +60,8 @@ SSN = SecretKind(
     title="social security numbers",
     # Nine digits without anything between them are common, so they need a word before them.
     pattern=r"\b[0-9]{3}(?:-[0-9]{2}-| [0-9]{2} )[0-9]{4}\b"
-    r"|\b(?i:ssn|soc(?:ial)?[ .-]{0,2}sec(?:urity)?)[ .:#=-]{0,3}(?i:(?:no|nr|num|number|id|is|was)[ .:#=-]{1,3}){0,3}([0-9]{9})\b",
-    begins="[0-9]{2}|[Ss][SsOo]",
+    rf"|(?:\b|_)(?i:ssn|soc(?:ial)?{GAP}{{0,2}}sec(?:urity)?){GAP}{{0,5}}(?i:(?:no|nr|num|number|id|is|was|ssn){GAP}{{1,5}}){{0,3}}([0-9]{{9}})\b",
+    begins="[0-9]{2}|[Ss][SsOo]|_[Ss]",
     check=_social_security_number,
     is_specimen=lambda value: value in specimens.SOCIAL_SECURITY_NUMBERS,
     chance=SSN_CHANCE,

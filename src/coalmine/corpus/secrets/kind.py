@@ -25,6 +25,8 @@ class SecretKind:
         sensitivity: from 1 to 5; what is audited first.
         before: for a pattern that matches the end of a secret: what comes before it, as a regular expression for reversed bytes.
         after: for a pattern that matches the beginning of a secret: what follows, as a regular expression of google-re2.
+        is_whole_run: whether it begins where a run of characters of its alphabet begins. Where something with an open end may fail its
+            check, this keeps a run from being looked at more than once.
         by_rare_byte: whether the pattern begins with a byte that is rare in text; it is then one of Python's `re`, which finds such a
             byte faster than anything else, and has to be linear.
         is_number: whether it must not be part of a longer number.
@@ -44,6 +46,7 @@ class SecretKind:
     sensitivity: int = 3
     before: str | None = None
     after: str | None = None
+    is_whole_run: bool = False
     by_rare_byte: bool = False
     is_number: bool = False
     kept: Callable[[str], int] = lambda _: 0
