@@ -151,6 +151,8 @@ SLOW = {
     "statistics/test_trends.py",
     "storage/test_decoding.py",
     "test_pages.py",
+    "training/quantizing/test_quantizing.py",
+    "training/quantizing/test_rounding.py",
     "training/test_documents_training.py",
     "training/test_family.py",
     "training/test_pairs_lessons.py",

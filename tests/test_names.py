@@ -22,6 +22,7 @@ FILLED = {
     "plant": (coalmine.plant, corpus.PlantOptions),
     "import": (corpus.import_canaries, corpus.ImportOptions),
     "train": (coalmine.train, TrainingOptions),
+    "quantize": (coalmine.quantize, coalmine.QuantizeOptions),
     "expose": (coalmine.expose, audits.ExposureOptions, models.LoadOptions),
     "extract": (coalmine.extract, audits.ExtractionOptions, models.LoadOptions),
     "membership": (

@@ -27,6 +27,9 @@ from coalmine.review.auditing import audit as audit
 from coalmine.review.options import ReviewOptions as ReviewOptions
 from coalmine.search.walks.scoring import score_texts as score_texts
 from coalmine.serving.server import serve as serve
+from coalmine.training.quantizing.options import QuantizeOptions as QuantizeOptions
+from coalmine.training.quantizing.quantizing import quantize as quantize
+from coalmine.training.quantizing.record import Quantization as Quantization
 from coalmine.training.trainer import train as train, train_family as train_family
 
 __version__: str

@@ -82,6 +82,7 @@ def commands(at, model):
         "plant --verify": ["plant", "--verify", at / "planted"],
         "import": ["import", at / "rows.csv", "-o", at / "imported", "--overwrite"],
         "train": ["train", at / "planted", "-o", model.with_name("trained"), "--watch", at / "planted", *SMALL],
+        "quantize": ["quantize", model, "--values", "16", "-o", model.with_name("quantized"), "--overwrite"],
         "expose": ["expose", model, at / "planted", "-o", audit / "exposure"],
         "extract": ["extract", model, "-f", FORM, "-o", audit / "extraction"],
         "extract --verify": ["extract", model, "--verify", at / "planted", "-o", audit / "verified"],

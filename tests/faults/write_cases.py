@@ -208,6 +208,14 @@ def _corpora():
         most=30,
     )
     yield Case(
+        "quantize",
+        ("quantize", "model-0", "--overwrite", "-o", "out"),
+        ("quantize", "model-1", "--int8", "-o", "out"),
+        unfinished=NOTE,
+        pairs=(("quantization.json", "model.safetensors"), ("config.json", "model.safetensors")),
+        most=12,
+    )
+    yield Case(
         "train",
         ("train", "planted", "-o", "out", *SMALL),
         unfinished=("unfinished*",),

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from coalmine import CanarySet, Format, ScriptedModel, expose, extract, membership, plant
+from coalmine import CanarySet, Format, ScriptedModel, expose, extract, membership, plant, quantize
 from coalmine.audits import compare_runs, crosscheck
 from coalmine.audits.comparison.sources import save_comparison
 from coalmine.audits.extraction.spent import SpentSearch
@@ -24,6 +24,7 @@ from coalmine.engines.units import KEY_BYTES
 from coalmine.records.documents import write_sealed
 from coalmine.records.watching import Moment
 from coalmine.reports.gate.policy import TEMPLATE
+from models.random_networks import random_model, save_network
 from reports.provenance_runs import provenance
 from reports.report_runs import (
     CHARACTERS,
@@ -78,6 +79,9 @@ def _template(kind: str) -> Path:
         from coalmine.models import CharacterTokenizer
 
         build_index(folder / "corpus.txt", folder / "tokens", tokenizer=CharacterTokenizer("".join(LINES)))
+    elif kind == "quantized":
+        save_network(folder / "model", random_model("gru"))
+        quantize(folder / "model", folder / "quantized", values=4)
     return folder
 
 

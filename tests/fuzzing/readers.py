@@ -266,6 +266,7 @@ READERS = (
     Reader("comparison.json, verified", copy_of("run", "comparison/comparison.json"), _verify, json=True, slow=True),
     Reader("dedup.json, verified", copy_of("planted", "deduplicated/dedup.json"), _verify, json=True, slow=True),
     Reader("redaction.json, verified", copy_of("planted", "redacted/redaction.json"), _verify, json=True, slow=True),
+    Reader("quantization.json, verified", copy_of("quantized", "quantized/quantization.json"), _verify, json=True, slow=True),
     Reader("crosscheck.json, verified", copy_of("planted", "crosschecked/crosscheck.json"), _verify, json=True, slow=True),
     Reader("scan.json, verified", copy_of("planted", "scanned/scan.json"), _verify, json=True, slow=True),
     Reader("distinct.jsonl", copy_of("planted", "scanned/distinct.jsonl"), _read_distinct, after=_nothing),

@@ -222,7 +222,7 @@ def test_damaged_models_are_refused(planted, tmp_path):
     (out / "model.safetensors").write_bytes(weights)
     with resealed(out / "config.json") as config:
         config["network"]["hidden"] = 17
-    with pytest.raises(AlteredError, match="not what the training wrote"):
+    with pytest.raises(AlteredError, match=r"not the one in training\.json"):
         load_model(out)
     (out / "training.json").unlink()
     with pytest.raises(ModelError, match="does not fit"):

@@ -28,6 +28,7 @@ from coalmine.cli import (
     plant,
     policy,
     provenance,
+    quantize,
     recite,
     redact,
     report,
@@ -59,6 +60,7 @@ app = typer.Typer(
 app.command("plant")(plant.command)
 app.command("import")(importing.command)
 app.command("train")(train.command)
+app.command("quantize")(quantize.command)
 app.command("expose")(expose.command)
 app.command("extract")(extract.command)
 app.command("membership")(membership.command)

@@ -1,1 +1,1 @@
-"""Reference trainers, and the hook through which exposure is watched while they run."""
+"""Reference trainers, the hook through which exposure is watched while they run, and what changes a trained model afterwards."""

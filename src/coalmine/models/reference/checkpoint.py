@@ -30,6 +30,10 @@ WEIGHTS_FILE = "model.safetensors"
 TRAINING_FILE = "training.json"
 SCHEMA = "coalmine.model/1"
 TRAINING_SCHEMA = "coalmine.training/1"
+QUANTIZATION_FILE = "quantization.json"
+QUANTIZATION_SCHEMA = "coalmine.quantization/1"
+# The records of what was made of a trained model, with their schemas: a model has at most one of them, and then no training.json.
+CHANGES = {QUANTIZATION_FILE: QUANTIZATION_SCHEMA}
 
 
 class TrainedFiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +45,16 @@ class TrainedFiles(msgspec.Struct, frozen=True, kw_only=True):
     # Of the model.safetensors and the config.json that were written with it.
     weights_sha256: str
     config_sha256: str
+
+
+class ChangedModel(msgspec.Struct, frozen=True, kw_only=True):
+    """The beginning of the record of what was made of a trained model, which is all that loading needs of it."""
+
+    schema: str
+    # Of the data that the model had been trained on; None where that is not known.
+    data_sha256: str | None
+    # The SHA-256 of the files that were written with it, by name.
+    files: dict[str, str]
 
 
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,14 +92,14 @@ def load_checkpoint(directory: Path, *, device: str, precision: str) -> Stateful
     from coalmine.models.reference.tokens import tokenizer_from_dict
 
     _refuse_unfinished(directory)
-    config = _read_config(directory / CONFIG_FILE)
+    config = read_config(directory / CONFIG_FILE)
     weights = directory / WEIGHTS_FILE
     if not weights.is_file():
         raise ModelError(
             f"{directory} has no {WEIGHTS_FILE}; if its training was stopped, run the same command again"
         )
     digest = digest_of_weights(directory, config)
-    trained_on = _trained_on(directory)
+    data_sha256 = trained_on(directory)
     try:
         network = _fresh_network(config.network)
         tokenizer = tokenizer_from_dict(config.tokenizer)
@@ -110,7 +124,7 @@ def load_checkpoint(directory: Path, *, device: str, precision: str) -> Stateful
     origin = {
         "weights": directory.name,
         "weights_sha256": digest,
-        "trained_on_sha256": trained_on,
+        "trained_on_sha256": data_sha256,
     }
     return model_of(network, tokenizer, name=directory.resolve().name, origin=origin)
 
@@ -119,7 +133,7 @@ def digest_of_weights(directory: Path, config: ModelConfig | None = None) -> str
     """The SHA-256 of a model's weights; an AlteredError if it is not the one in its config."""
     weights = directory / WEIGHTS_FILE
     digest = sha256_of_file(weights)
-    if digest != (config or _read_config(directory / CONFIG_FILE)).weights_sha256:
+    if digest != (config or read_config(directory / CONFIG_FILE)).weights_sha256:
         raise AlteredError(
             f"{weights} is not what was written: its SHA-256 is not the one in {CONFIG_FILE}; restore it, or train the model again"
         )
@@ -216,28 +230,41 @@ def _refuse_unfinished(directory: Path) -> None:
         )
 
 
-def _trained_on(directory: Path) -> str | None:
+def trained_on(directory: Path) -> str | None:
     """The hash of the data that a model was trained on; None without a record of its training."""
     path = directory / TRAINING_FILE
-    if not path.exists():
-        return None
-    record = read_record(path, TrainedFiles, schema=TRAINING_SCHEMA, what="the model")
-    check_trained(directory, record)
-    return record.data_sha256
+    if path.exists():
+        record = read_record(path, TrainedFiles, schema=TRAINING_SCHEMA, what="the model")
+        check_trained(directory, record)
+        return record.data_sha256
+    for name, schema in CHANGES.items():
+        if (directory / name).exists():
+            changed = read_record(directory / name, ChangedModel, schema=schema, what="the model")
+            _check_written(
+                directory, {file: changed.files.get(file) for file in (WEIGHTS_FILE, CONFIG_FILE)}, name
+            )
+            return changed.data_sha256
+    return None
 
 
 def check_trained(directory: Path, record: TrainedFiles) -> None:
     """Refuse weights or a config that are not those of the training next to them."""
-    for name, sha256 in ((WEIGHTS_FILE, record.weights_sha256), (CONFIG_FILE, record.config_sha256)):
+    _check_written(
+        directory, {WEIGHTS_FILE: record.weights_sha256, CONFIG_FILE: record.config_sha256}, TRAINING_FILE
+    )
+
+
+def _check_written(directory: Path, files: dict[str, str | None], recorded_in: str) -> None:
+    for name, sha256 in files.items():
         path = directory / name
         if sha256_of_file(path) != sha256:
             raise AlteredError(
-                f"{path} is not what the training wrote: its SHA-256 is not the one in {TRAINING_FILE}; restore it, or train the model "
-                "again in another directory"
+                f"{path} is not what was written: its SHA-256 is not the one in {recorded_in}; restore it, or make the model again "
+                "in another directory"
             )
 
 
-def _read_config(path: Path) -> ModelConfig:
+def read_config(path: Path) -> ModelConfig:
     """The config of a model of ours; other programs write files of this name too, and are told apart from damage."""
     content = read_bytes(path, "the model's config")
     try:
@@ -277,7 +304,7 @@ def saved_tokenizer(directory: Path) -> ReferenceTokenizer | None:
 def vocabulary_words(path: str | os.PathLike[str]) -> list[str]:
     """The words that a word model knows, for {word:n}; needs no torch."""
     config = Path(path) / CONFIG_FILE
-    words = _read_config(config).tokenizer.get("words")
+    words = read_config(config).tokenizer.get("words")
     if not isinstance(words, list):
         raise ModelError(
             f"{config} is of a model without a vocabulary of words; name a word model, or a list of words"

@@ -22,6 +22,8 @@ _FURTHER_TOKENIZER_FILES = (
     "added_tokens.json", "bpe.codes", "merges.txt", "sentencepiece.bpe.model", "source.spm", "special_tokens_map.json", "spiece.model",
     "spm.model", "target.spm", "tekken.json", "tokenizer.model", "tokenizer_config.json", "vocab.bpe", "vocab.json", "vocab.txt",
 )  # fmt: skip
+# What says how texts of a chat are written, which newer versions of transformers keep in a file of its own.
+_CHAT_TEMPLATE = "chat_template.jinja"
 # The other JSON files that the libraries read.
 _FURTHER_JSON = (
     "added_tokens.json",
@@ -88,6 +90,14 @@ def check_json(directory: Path) -> None:
 def has_tokenizer(directory: Path) -> bool:
     """Whether a directory has a tokenizer of its own, or a part of one."""
     return any((directory / name).exists() for name in (TOKENIZER_FILE, *_FURTHER_TOKENIZER_FILES))
+
+
+def described_by(directory: Path) -> list[Path]:
+    """The files of a checkpoint that are neither weights nor code: its config, the index of its shards, and its tokenizer."""
+    names = {CONFIG_FILE, TOKENIZER_FILE, _CHAT_TEMPLATE, *_FURTHER_TOKENIZER_FILES, *_FURTHER_JSON}
+    if not (directory / WEIGHTS_FILE).is_file():
+        names.add(f"{WEIGHTS_FILE}{_INDEX}")
+    return [directory / name for name in sorted(names) if (directory / name).is_file()]
 
 
 def checkpoint_files(directory: Path) -> list[Path]:

@@ -1,0 +1,285 @@
+"""Quantizing the weights of a model: every file of weights is written again with few values, and no code of the model is run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+from msgspec import UNSET
+
+from coalmine.corpus.outputs import exists_already, first_in_the_way, sole_writing
+from coalmine.errors import InputError, ModelError
+from coalmine.models.reference.checkpoint import (
+    CONFIG_FILE,
+    TRAINING_FILE,
+    WEIGHTS_FILE,
+    check_readable_name,
+    digest_of_weights,
+    read_config,
+    require_torch,
+    trained_on,
+)
+from coalmine.models.transformers.model_files import (
+    ADAPTER_FILE,
+    check_json,
+    checkpoint_files,
+    described_by,
+    held_in,
+    read_object,
+)
+from coalmine.progress import Progress, Silent
+from coalmine.records.documents import beside, sealed
+from coalmine.storage.files import (
+    PRIVATE,
+    FileGroup,
+    check_places,
+    sha256_of_file,
+    together,
+    whole_file,
+    write_bytes,
+)
+from coalmine.storage.unfinished import UNFINISHED_FILE
+from coalmine.training.quantizing.options import QuantizeOptions
+from coalmine.training.quantizing.record import QUANTIZATIONS, Quantization, QuantizedTensor
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_NOT_WEIGHTS = "not floating-point numbers"
+_ONE_DIMENSION = "one dimension: biases and norms are not rounded to int8"
+_EIGHT_BITS = "eight bits or fewer already"
+
+
+def quantize(
+    model: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+    record: Callable[[Quantization], None] | None = None,
+    options: QuantizeOptions | None = None,
+    **changes: Any,
+) -> Quantization:
+    """Write a copy of a model whose weights have few different values, with a record of what was done.
+
+    The Secret Sharer (arXiv:1802.08232, section 9.1.3) forces each weight to be one of 256 values, and finds that this does not make a
+    model forget. Weights are stored as plain numbers of the type that they had, so the copy is as large as the original, and every
+    audit can read it. Memory for one file of weights is needed, and nothing of the model is run.
+
+    Args:
+        model: a directory that `train` wrote, or a transformers checkpoint with weights in safetensors.
+        out: the directory for the quantized model and quantization.json.
+        overwrite: replace what an earlier run wrote to `out`. Without it, what the very same call wrote there is left as it is, and
+            anything else is refused.
+        progress: gets the numbers that were rounded.
+        record: called with the result; what it writes appears together with the model.
+        options: how weights are rounded; by default to 256 values per tensor.
+        changes: fields of `QuantizeOptions` by name, such as `values=16` or `int8=True`.
+
+    >>> quantize("model", "quantized", values=256).rounded  # doctest: +SKIP
+    651328
+    """
+    chosen = QuantizeOptions.of(options, changes)
+    require_torch("quantizing a model")
+    original, folder = _Original.of(Path(model)), Path(out)
+    _check_out(original, folder)
+    written = [path.name for path in (*original.weights, *original.others)] + [QUANTIZATIONS.file]
+    check_places(folder, *written, UNFINISHED_FILE)
+    places = [] if overwrite else [folder / name for name in written]
+    if (there := first_in_the_way(*places)) is not None:
+        done = _finished_before(original, folder, chosen)
+        if done is None:
+            raise exists_already(there)
+        return done
+    with sole_writing(folder, written, places), together() as group:
+        made = _written(original, folder, chosen, group, progress or Silent())
+        if record is not None:
+            record(made)
+    return made
+
+
+class _Original(NamedTuple):
+    """The model that is quantized."""
+
+    directory: Path
+    # Whether `coalmine train` wrote it.
+    ours: bool
+    weights: list[Path]
+    others: list[Path]
+
+    @classmethod
+    def of(cls, directory: Path) -> _Original:
+        if not os.path.isdir(directory):  # noqa: PTH112 - Path.is_dir raises on names that are too long
+            raise ModelError(
+                f"model not found: {directory} is not a directory; only local models can be quantized: name a directory that `coalmine "
+                "train` or transformers wrote"
+            )
+        check_readable_name(directory)
+        if (directory / ADAPTER_FILE).exists():
+            raise ModelError(
+                f"{directory} holds an adapter, and only a whole model can be quantized; merge it into its base (merge_and_unload), save "
+                "that, and quantize it"
+            )
+        config = read_object(directory / CONFIG_FILE) if (directory / CONFIG_FILE).exists() else {}
+        if "model_type" not in config:
+            read_config(directory / CONFIG_FILE)
+            return cls(directory, True, [directory / WEIGHTS_FILE], [directory / CONFIG_FILE])
+        if config.get("quantization_config"):
+            raise ModelError(
+                f"{directory / CONFIG_FILE} says that the weights are quantized already; dequantize the model, and save it again"
+            )
+        check_json(directory)
+        return cls(directory, False, checkpoint_files(directory), described_by(directory))
+
+    def sha256(self) -> dict[str, str]:
+        """The SHA-256 of each of its files that is read."""
+        return {path.name: sha256_of_file(path) for path in (*self.weights, *self.others)}
+
+
+def _check_out(original: _Original, folder: Path) -> None:
+    if folder.exists() and folder.samefile(original.directory):
+        raise InputError(f"the quantized model would replace {folder} itself; write to another directory")
+    if (folder / TRAINING_FILE).exists():
+        raise InputError(
+            f"{folder} holds a trained model, which the quantized one would replace; write to another directory"
+        )
+
+
+def _written(
+    original: _Original, folder: Path, options: QuantizeOptions, group: FileGroup, progress: Progress
+) -> Quantization:
+    """Write the weights, what belongs to them, and the record last."""
+    if original.ours:
+        digest_of_weights(original.directory)
+    before, held = original.sha256(), held_in(original.weights)
+    progress.start("Quantizing", held.numbers)
+    tensors: list[QuantizedTensor] = []
+    for path in original.weights:
+        tensors += _rewritten(path, folder / path.name, options, progress)
+    progress.finish()
+    if not any(one.distinct is not None for one in tensors):
+        raise ModelError(
+            f"{original.directory} has no weights to round ({_reasons(tensors)}); quantize another model"
+        )
+    after = {path.name: sha256_of_file(group.where(folder / path.name)) for path in original.weights}
+    for path in original.others:
+        content = path.read_bytes()
+        if original.ours:
+            config = read_config(path)
+            content = sealed(msgspec.structs.replace(config, weights_sha256=after[WEIGHTS_FILE]))
+        write_bytes(folder / path.name, content, mode=PRIVATE)
+        after[path.name] = sha256_of_file(group.where(folder / path.name))
+    _remove_earlier(folder, after, group)
+    made = Quantization(
+        options=options,
+        rounding=_in_words(options),
+        model=original.directory.resolve().name,
+        data_sha256=trained_on(original.directory) if original.ours else None,
+        files=after,
+        files_before=before,
+        tensors=tuple(tensors),
+    )
+    QUANTIZATIONS.save(folder, made)
+    return made
+
+
+def _rewritten(
+    path: Path, target: Path, options: QuantizeOptions, progress: Progress
+) -> Iterator[QuantizedTensor]:
+    """Write a file of weights again, rounded."""
+    from safetensors import safe_open
+    from safetensors.torch import save_file
+
+    rounded: dict[str, Tensor] = {}
+    with safe_open(path, framework="pt") as tensors:
+        metadata = tensors.metadata()
+        for name in sorted(tensors.keys()):
+            weights = tensors.get_tensor(name).contiguous()
+            rounded[name], described = _rounded(name, weights, options, path)
+            if described.numbers:
+                yield described
+            progress.advance(described.numbers)
+    with whole_file(target, mode=PRIVATE) as temporary:
+        save_file(rounded, temporary, metadata=metadata)
+
+
+def _rounded(
+    name: str, weights: Tensor, options: QuantizeOptions, path: Path
+) -> tuple[Tensor, QuantizedTensor]:
+    from coalmine.training.quantizing.rounding import rounded_by_row, rounded_to_values
+
+    kept = _reason_to_keep(weights, options)
+    if kept is not None or not weights.numel():
+        return weights, QuantizedTensor(
+            name=name, numbers=weights.numel(), distinct=None, largest_error=0.0, kept=kept or _NOT_WEIGHTS
+        )
+    if not weights.isfinite().all():
+        raise ModelError(
+            f"{path} holds {name}, some of whose numbers are not finite, so there is nothing to round them to; train the model again"
+        )
+    number = options.number
+    result = rounded_by_row(weights) if number is None else rounded_to_values(weights, number)
+    return result.weights, QuantizedTensor(
+        name=name, numbers=weights.numel(), distinct=result.distinct, largest_error=result.largest_error
+    )
+
+
+def _reason_to_keep(weights: Tensor, options: QuantizeOptions) -> str | None:
+    """Why a tensor is not rounded; None for one that is."""
+    if not weights.is_floating_point():
+        return _NOT_WEIGHTS
+    if weights.element_size() == 1:
+        return _EIGHT_BITS
+    return _ONE_DIMENSION if options.int8 and weights.dim() < 2 else None
+
+
+def _in_words(options: QuantizeOptions) -> str:
+    """How values are chosen."""
+    if options.number is None:
+        return (
+            "each row of a tensor of two or more dimensions is rounded to whole multiples, from -127 to 127, of its largest absolute "
+            "weight divided by 127"
+        )
+    return (
+        f"each weight is rounded to the nearest of {options.number:,} values, evenly spaced from the least to the greatest weight of its "
+        "tensor; a tensor with no more different values is kept"
+    )
+
+
+def _reasons(tensors: list[QuantizedTensor]) -> str:
+    found = sorted({one.kept for one in tensors if one.kept is not UNSET})
+    return "; ".join(found) or "no tensors"
+
+
+def _remove_earlier(folder: Path, files: dict[str, str], group: FileGroup) -> None:
+    """Remove what an earlier quantization wrote and this one does not, such as further shards."""
+    path = folder / QUANTIZATIONS.file
+    if not path.is_file():
+        return
+    try:
+        earlier = QUANTIZATIONS.alone(path)
+    except InputError:
+        return
+    for name, sha256 in earlier.files.items():
+        old = beside(path, name)
+        if name not in files and old.is_file() and sha256_of_file(old) == sha256:
+            group.remove(old)
+
+
+def _finished_before(original: _Original, folder: Path, options: QuantizeOptions) -> Quantization | None:
+    """The record in a directory, if the very same call wrote it and all files that it names are unchanged."""
+    path = folder / QUANTIZATIONS.file
+    try:
+        there = QUANTIZATIONS.alone(path)
+    except InputError:
+        return None
+    if there.options != options or there.files_before != original.sha256():
+        return None
+    whole = all(
+        beside(path, name).is_file() and sha256_of_file(beside(path, name)) == sha256
+        for name, sha256 in there.files.items()
+    )
+    return there if whole else None

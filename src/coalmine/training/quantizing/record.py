@@ -1,0 +1,87 @@
+"""Records of quantization: how each tensor was rounded, and the files before and after (quantization.json)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from coalmine.models.reference.checkpoint import QUANTIZATION_FILE, QUANTIZATION_SCHEMA, ChangedModel
+from coalmine.records.contradictions import count_problems, in_range
+from coalmine.records.documents import Document, Origin
+from coalmine.training.quantizing.options import QuantizeOptions
+
+
+class QuantizedTensor(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one tensor."""
+
+    name: str
+    numbers: int
+    # How many different values it has now; with int8, the row with the most of them. None for one that was kept as it was.
+    distinct: int | None
+    # The largest absolute difference that rounding made to one of its numbers.
+    largest_error: float
+    # Why it was kept as it was.
+    kept: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class Quantization(ChangedModel, frozen=True, kw_only=True):
+    """What `quantize` made of a model; quantization.json beside the new weights.
+
+    >>> Quantization(
+    ...     options=QuantizeOptions(), rounding="", model="m", data_sha256=None, files={}, files_before={}, tensors=()
+    ... ).rounded
+    0
+    """
+
+    schema: str = QUANTIZATION_SCHEMA
+    options: QuantizeOptions
+    # How values are chosen, in one sentence.
+    rounding: str
+    # The name of the directory of the model that was quantized, and the SHA-256 of its files that were read.
+    model: str
+    files_before: dict[str, str]
+    tensors: tuple[QuantizedTensor, ...]
+
+    @property
+    def rounded(self) -> int:
+        """How many numbers are in tensors that were rounded."""
+        return sum(one.numbers for one in self.tensors if one.distinct is not None)
+
+    @property
+    def kept(self) -> int:
+        """How many numbers are in tensors that were kept as they were."""
+        return sum(one.numbers for one in self.tensors if one.distinct is None)
+
+
+def _problems(record: Quantization) -> Iterator[str]:
+    most = record.options.number or 255
+    for one in record.tensors:
+        yield from count_problems("the number of weights of a tensor", one.numbers, 1)
+        if one.distinct is not None:
+            yield from in_range("the number of different values of a tensor", one.distinct, 1, most)
+        yield from in_range("the largest error of a tensor", one.largest_error, 0)
+        if (one.distinct is None) != (one.kept is not msgspec.UNSET):
+            yield "a tensor is both rounded and kept as it was, or neither"
+    if len({one.name for one in record.tensors}) < len(record.tensors):
+        yield "a tensor is there twice"
+
+
+QUANTIZATIONS = Document(
+    record=Quantization,
+    schema=QUANTIZATION_SCHEMA,
+    file=QUANTIZATION_FILE,
+    what="the record of a quantization",
+    title="quantization",
+    by="`coalmine quantize`",
+    holds="how the weights were rounded, how many values and which largest error each tensor has, and hashes of the files before and after",
+    problems=_problems,
+    companions=lambda record: dict(record.files),
+    # Weights are verified when they are loaded.
+    verifies_companions=False,
+    written_by="quantize",
+    origin=Origin(
+        is_measurement=False,
+        facts=lambda record: {} if record.data_sha256 is None else {"data_sha256": record.data_sha256},
+    ),
+)
