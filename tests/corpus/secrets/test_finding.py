@@ -93,6 +93,14 @@ def test_other_scripts_spaces_and_hyphens_are_the_same_secret():
     assert [name for name, _ in found(text)] == ["ssn", "card"]
 
 
+@pytest.mark.parametrize("end", ["_", "_x", "xxxx", "_-_"])
+def test_random_characters_are_not_an_example(end):
+    [one] = FINDER.find(f"glpat-q7Zx9Kd2Lm4Np6{end}".ljust(26, "q").encode())
+    assert not one.specimen
+    [example] = FINDER.find(b"glpat-xxxxxxxxxxxxxxxxxxxx")
+    assert example.specimen
+
+
 def test_nothing_is_found_across_the_end_of_a_document():
     assert FINDER.find(b"219-09\xff-9998 4539 1488\xff0343 6467 ann@\xfffirm.org") == []
     assert [one.text for one in FINDER.find(b"219-09-9998\xff4539148803436467")] == [

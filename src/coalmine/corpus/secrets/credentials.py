@@ -28,10 +28,9 @@ _END = "\udcff"
 
 
 def _is_specimen(value: str) -> bool:
-    random = value.rpartition("_")[2] if "_" in value else value
     return bool(
         _EXAMPLE.search(value)
-        or len(set(random[-16:])) <= _FEW_CHARACTERS
+        or len(set(value[-16:])) <= _FEW_CHARACTERS
         or value in _PUBLISHED
         or value.rpartition(".")[2] in _PUBLISHED
     )
