@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import secrets
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -35,3 +36,8 @@ def arrays(seed: int, *names: str | int) -> np.random.Generator:
     import numpy as np
 
     return np.random.Generator(np.random.PCG64(child_seed(seed, *names)))
+
+
+def from_system() -> int:
+    """128 bits from the system, for a seed that nobody can know: the one source that does not depend on a root seed."""
+    return secrets.randbits(128)

@@ -24,11 +24,12 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True):
 class Changes(NamedTuple):
     """In the annotation of a dictionary: it gets those options of a record that are given, for presets with other defaults.
 
-    `without` names those that the command has options of its own for.
+    `without` names those that the command has options of its own for, and `prefix` is put before the names of all.
     """
 
     record: type[Options]
     without: tuple[str, ...] = ()
+    prefix: str = ""
 
 
 class Part(NamedTuple):
@@ -100,7 +101,7 @@ def _offered(name: str, hint: Any, default: Any) -> _Offered | None:
 def _changes(changes: Changes) -> _Offered:
     hints = get_type_hints(changes.record)
     offered = {
-        name: _option(name, option, hints[name] | None, None)
+        changes.prefix + name: _option(changes.prefix + name, option, hints[name] | None, None)
         for name, option in described(changes.record).items()
         if name not in changes.without
     }

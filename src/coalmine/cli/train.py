@@ -15,6 +15,7 @@ from coalmine.errors import SomeFailedError
 from coalmine.records.options import SEED, Option
 from coalmine.storage.files import check_places
 from coalmine.training.options import TrainingOptions
+from coalmine.training.private.options import PREFIX, PrivateOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,6 +45,7 @@ class Train(Arguments, frozen=True, kw_only=True):
         None
     )
     options: Annotated[dict[str, Any], Changes(TrainingOptions, without=("seed",))]
+    private: Annotated[dict[str, Any], Changes(PrivateOptions, prefix=PREFIX)]
     seed: Annotated[
         list[int] | None,
         Option(f"{SEED.help} Give several to train a model with each; 0 by default.", least=SEED.least),
@@ -119,6 +121,7 @@ def _shared(given: Train, output: Output) -> dict[str, Any]:
         "progress": output.progress(),
         "engine": given.running.engine,
         **given.options,
+        **given.private,
     }
 
 

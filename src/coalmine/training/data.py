@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import UNSET, UnsetType
 
-from coalmine.corpus.files.documents import Fields
+from coalmine.corpus.files.documents import CorpusDocument, Fields
 from coalmine.corpus.files.reading import read_documents
 from coalmine.corpus.planting.manifest import EARLIER_NAME, MANIFEST_NAME, CanarySet
 from coalmine.errors import CorpusError, InputError
@@ -45,6 +45,8 @@ class TrainingData(NamedTuple):
     validation_sha256: str | UnsetType = UNSET
     # Of a tokenizer that was given, and not made from the text.
     tokenizer_sha256: str | UnsetType = UNSET
+    # Whose each training document is, where that is known.
+    users: list[str] | None = None
 
 
 class Documents(NamedTuple):
@@ -53,12 +55,15 @@ class Documents(NamedTuple):
     texts: list[str]
     # None for single texts.
     sources: list[str] | None
+    # Whose each is; None where that is not known or does not matter.
+    users: list[str] | None = None
 
     def at(self, places: Iterable[int]) -> Documents:
         """Some of them."""
         chosen = list(places)
         sources = None if self.sources is None else [self.sources[place] for place in chosen]
-        return Documents([self.texts[place] for place in chosen], sources)
+        users = None if self.users is None else [self.users[place] for place in chosen]
+        return Documents([self.texts[place] for place in chosen], sources, users)
 
     def sides(self) -> Iterator[str]:
         """Both sides of all: they share one vocabulary."""
@@ -78,6 +83,8 @@ class Documents(NamedTuple):
             content = text.encode("utf-8", "surrogatepass")
             digest.update(f"{len(content)}\n".encode())
             digest.update(content)
+        if self.users is not None:
+            digest.update(to_json(self.users))
         return digest.hexdigest()
 
 
@@ -141,11 +148,14 @@ def read_corpus(
     corpus, canaries = _locate(data)
     if fields is None:
         fields = Fields() if canaries is None or canaries.corpus is None else canaries.corpus.fields
+    wanted = list(wanted)
     for options in wanted:
         _check_kind(corpus, fields, options)
-    documents = _read(corpus, fields)
+    by_user = any(options.private and options.private.unit == "user" for options in wanted)
+    documents = _read(corpus, fields, by_user=by_user)
     sets = (canaries, _earlier(corpus)) if valid is None else ()
-    read = {role: name for role, name in fields.named().items() if role not in {"user", "date"}}
+    unread = {"date"} if by_user else {"user", "date"}
+    read = {role: name for role, name in fields.named().items() if role not in unread}
     return TrainingText(
         documents,
         None if valid is None else _read(valid, fields),
@@ -182,6 +192,7 @@ def tokenized(text: TrainingText, options: TrainingOptions) -> TrainingData:
         text.fields,
         text.validation_sha256,
         text.tokenizer_sha256,
+        documents.users,
     )
 
 
@@ -204,16 +215,32 @@ def _fitting(
     return tokenizer
 
 
-def _read(corpus: Path, fields: Fields) -> Documents:
-    texts, sources = [], []
+def _read(corpus: Path, fields: Fields, *, by_user: bool = False) -> Documents:
+    texts, sources, users = [], [], []
     for document in read_documents(corpus, fields):
         texts.append(document.text)
         sources.append(document.source or "")
-    return Documents(texts, None if fields.source is None else sources)
+        if by_user:
+            users.append(_user_of(document, corpus))
+    return Documents(texts, None if fields.source is None else sources, users if by_user else None)
+
+
+def _user_of(document: CorpusDocument, corpus: Path) -> str:
+    if not document.user:
+        raise CorpusError(
+            f"document {document.number} of {corpus} has no user, and the unit of privacy is the user; fill in its user field, or take the "
+            "document as the unit"
+        )
+    return document.user
 
 
 def _check_kind(corpus: Path, fields: Fields, options: TrainingOptions) -> None:
     """Refuse single texts for a model of pairs, and pairs for the others: a model of targets alone could not score pairs."""
+    if options.private and options.private.unit == "user" and fields.user is None:
+        raise CorpusError(
+            f"the unit of privacy is the user, and no field of {corpus} was named that says whose each document is; name it with "
+            "--user-field, or take the document as the unit"
+        )
     if options.reads_pairs and fields.source is None:
         raise CorpusError(
             f"the architecture {options.architecture!r} is trained on pairs, but no source and target field of {corpus} was named; "

@@ -136,7 +136,7 @@ class PairLessons:
         order = epoch_order(len(data.training), options, epoch)
         size = options.batch_size
         if not options.shuffle:  # this order was chosen, whatever padding it costs
-            return _PairBatches(
+            return PairBatches(
                 self._sources.training, data.training, _cut(order, size), data.tokenizer.separator
             )
         chunks = _cut(order, size * BATCHES_SORTED_TOGETHER)
@@ -147,7 +147,7 @@ class PairLessons:
         ]
         # Or each chunk would begin with its shortest pairs.
         shuffled = arrays(options.seed, "train", "batches", epoch).permutation(len(batches))
-        return _PairBatches(
+        return PairBatches(
             self._sources.training,
             data.training,
             [batches[place] for place in shuffled],
@@ -159,14 +159,14 @@ class PairLessons:
         sources, targets = self._sources.validation, self._data.validation
         order = _by_length(np.arange(len(targets)), sources, targets)
         batches = _cut(order, self._options.batch_size)
-        return _PairBatches(sources, targets, batches, self._data.tokenizer.separator)
+        return PairBatches(sources, targets, batches, self._data.tokenizer.separator)
 
     def predict(self, batch: LessonBatch, carried: State) -> tuple[Tensor, State]:
         """Logits of each target given its source."""
         return self.network.project(batch.with_loss(self.network.read_hidden(*batch.read))), carried
 
 
-class _PairBatches(Sequence[LessonBatch]):
+class PairBatches(Sequence[LessonBatch]):
     """Batches of pairs, padded when they are used: an epoch of them would take far more memory than the corpus."""
 
     def __init__(

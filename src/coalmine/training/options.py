@@ -7,7 +7,9 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 
 from coalmine.errors import InputError
-from coalmine.records.options import SEED, Option, Options
+from coalmine.records.options import SEED, Option, Options, described
+from coalmine.training.private.options import PREFIX, PrivateOptions, private_options
+from coalmine.training.private.refusals import check_choices
 
 OptimizerName = Literal["sgd", "momentum", "adam", "rmsprop", "adagrad", "adadelta"]
 Architecture = Literal[
@@ -76,6 +78,8 @@ class TrainingOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=
     # Sums are rounded by how they are split, so the number is part of what decides the bytes. One is the default because two
     # gain little for models of this size, and lose much where the cores are shared.
     threads: Annotated[int, Option("CPU threads; more are seldom faster for small models.")] = 1
+    # Of differentially private training; absent for any other.
+    private: PrivateOptions | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:
         for name in (
@@ -102,6 +106,12 @@ class TrainingOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=
     def _require(self, holds: bool, name: str, condition: str) -> None:
         if not holds:
             raise InputError(f"{name} must be {condition}, got {getattr(self, name)}")
+
+    def without_seed_of_noise(self) -> TrainingOptions:
+        """The same for records, which others may read."""
+        if self.private is msgspec.UNSET or self.private.seed is None:
+            return self
+        return msgspec.structs.replace(self, private=self.private.without_seed())
 
     @property
     def reads_pairs(self) -> bool:
@@ -164,14 +174,21 @@ def options_of(preset: str, changes: dict[str, Any]) -> TrainingOptions:
     """
     if preset not in PRESETS:
         raise InputError(f"unknown preset {preset!r}: known are {', '.join(PRESETS)}")
-    known = set(TrainingOptions.__struct_fields__)
+    known = {*TrainingOptions.__struct_fields__, *(PREFIX + name for name in described(PrivateOptions))} - {
+        "private"
+    }
     unknown = [name for name in changes if name not in known]
     if unknown:
         raise InputError(f"unknown training option {unknown[0]!r}: known are {', '.join(sorted(known))}")
     for name, allowed in _CHOICES.items():
         if name in changes and changes[name] not in allowed:
             raise InputError(f"unknown {name} {changes[name]!r}: known are {', '.join(allowed)}")
+    private = {name: value for name, value in changes.items() if name.startswith(PREFIX)}
+    others = {name: value for name, value in changes.items() if name not in private}
+    if private:
+        check_choices(others)
     try:
-        return msgspec.convert({**PRESETS[preset], **changes}, TrainingOptions)
+        options = msgspec.convert({**PRESETS[preset], **others}, TrainingOptions)
     except msgspec.ValidationError as problem:
         raise InputError(f"a training option has a value that it cannot have: {problem}") from None
+    return msgspec.structs.replace(options, private=private_options(private)) if private else options

@@ -21,6 +21,7 @@ from coalmine.models.reference.checkpoint import (
 )
 from coalmine.records.contradictions import count_problems, in_range
 from coalmine.records.documents import Document, Origin
+from coalmine.records.privacy import PrivacyClaim, claim_problems
 from coalmine.records.watching import Moment, check_moments, manifests_of_watch
 from coalmine.storage.files import PUBLIC, to_json
 from coalmine.training.options import TrainingOptions
@@ -66,9 +67,12 @@ class TrainingRecord(TrainedFiles, frozen=True, kw_only=True):
     tokens: int
     parameters: int
     epochs: list[EpochRecord]
-    # The epoch whose weights were kept: the one with the least validation loss, or the last where there was no validation.
+    # The epoch whose weights were kept: the one with the least validation loss, or the last where there was no validation or the
+    # training was private.
     best_epoch: int
     stopped_early: bool
+    # What private training claims; absent for any other.
+    privacy: PrivacyClaim | msgspec.UnsetType = msgspec.UNSET
     watch: dict[str, Any] | None = None
     watched: list[Moment] = msgspec.field(default_factory=list)
 
@@ -90,13 +94,18 @@ def training_problems(record: TrainingRecord) -> Iterator[str]:
         yield from in_range(f"epoch {one.epoch}: the training loss", one.training_loss_bits, 0)
         yield from in_range(f"epoch {one.epoch}: the validation loss", one.validation_loss_bits, 0)
     losses = [one.validation_loss_bits for one in record.epochs if one.validation_loss_bits is not None]
-    best = losses.index(min(losses)) + 1 if losses else len(numbers)
+    chosen = bool(losses) and record.privacy is msgspec.UNSET
+    best = losses.index(min(losses)) + 1 if chosen else len(numbers)
     if len(losses) not in {0, len(numbers)}:
         yield "some of its epochs have a validation loss, and others have none"
     elif record.best_epoch != best:
         yield f"it kept the weights of epoch {record.best_epoch}, but epoch {best} was the best"
     if any(not 0 <= moment.epoch <= len(numbers) for moment in record.watched):
         yield f"it measured canaries at an epoch that is not one of its {len(numbers)}"
+    if (record.privacy is msgspec.UNSET) != (record.options.private is msgspec.UNSET):
+        yield "it claims privacy without having trained privately, or trained privately and claims nothing"
+    elif record.privacy is not msgspec.UNSET:
+        yield from claim_problems(record.privacy)
     if record.watched and record.watch is None:
         yield "it measured canaries, and does not say which"
 
@@ -108,7 +117,8 @@ TRAININGS = Document(
     what="the record of a training",
     title="training",
     by="`coalmine train`",
-    holds="options, hashes of the data, the weights and `config.json`, losses by epoch, the kept epoch, what `--watch` saw",
+    holds="options, hashes of the data, the weights and `config.json`, losses by epoch, the kept epoch, what "
+    "private training claims, what `--watch` saw",
     others={UNITS_FILE: "a training that is not finished; its state is in `unfinished-*.npz`"},
     mode=PUBLIC,
     name_is_common=True,
@@ -147,4 +157,6 @@ def fingerprint(
     further: list[Any] = [given for given in (fields, validation_sha256) if given is not msgspec.UNSET]
     if tokenizer_sha256 is not msgspec.UNSET:
         further.append({"tokenizer": tokenizer_sha256})
-    return hashlib.sha256(to_json([options, data_sha256, watch, *further])).hexdigest()
+    return hashlib.sha256(
+        to_json([options.without_seed_of_noise(), data_sha256, watch, *further])
+    ).hexdigest()

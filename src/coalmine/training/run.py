@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from typing import TYPE_CHECKING, NamedTuple
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -26,7 +27,9 @@ from coalmine.training.record import EpochRecord, TrainingRecord, Watcher
 from coalmine.training.state import Learned, restore, state_arrays
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
+
+    from coalmine.records.privacy import PrivacyClaim
 
 BITS = 1 / float(np.log(2))
 
@@ -38,6 +41,14 @@ _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adagrad": torch.optim.Adagrad,
     "adadelta": torch.optim.Adadelta,
 }
+
+
+class Batch(Protocol):
+    """What one step learns from."""
+
+    @property
+    def tokens(self) -> int:
+        """At how many places a loss is computed."""
 
 
 class _Position(msgspec.Struct, forbid_unknown_fields=True):
@@ -99,7 +110,8 @@ class TrainingRun:
         return Trained(
             files,
             TrainingRecord(
-                options=options,
+                options=options.without_seed_of_noise(),
+                privacy=self._claim(),
                 data_sha256=self.data.sha256,
                 weights_sha256=hashlib.sha256(files.weights).hexdigest(),
                 config_sha256=hashlib.sha256(files.config).hexdigest(),
@@ -146,7 +158,7 @@ class TrainingRun:
 
     def _run_epoch(self) -> None:
         position = self.position
-        batches = self.lessons.training(position.epoch)
+        batches = self._batches()
         self.network.train()
         while position.batch < len(batches):
             batch = batches[position.batch]
@@ -164,26 +176,42 @@ class TrainingRun:
             self.running.keep(self._state)
         self._end_epoch(len(batches))
 
+    def _batches(self) -> Sequence[Batch]:
+        """Those of the epoch that the run is in."""
+        return self.lessons.training(self.position.epoch)
+
+    def _claim(self) -> PrivacyClaim | msgspec.UnsetType:
+        """What is claimed about privacy."""
+        return msgspec.UNSET
+
+    def _share_done(self) -> Fraction:
+        """How much of the whole is done."""
+        tokens = len(self.position.epochs) * self._tokens + self.position.tokens
+        return Fraction(tokens, self._tokens * self.options.epochs)
+
     def _report(self, note: str) -> None:
         """Report how much of the whole is done."""
-        tokens = len(self.position.epochs) * self._tokens + self.position.tokens
-        done = self._size * tokens // (self._tokens * self.options.epochs)
+        done = int(self._size * self._share_done())
         amount, self._reported = done - self._reported, done
         with contextlib.suppress(KeyboardInterrupt):  # `keep` stops the run too, after keeping the state
             self.running.advance(amount, f"{self._label}: {note}" if self._label and note else note)
 
-    def _learn(self, batch: LessonBatch) -> float:
-        """One batch; returns its loss in nats, summed over its tokens."""
+    def _learn(self, batch: Any) -> float:
+        """One of `_batches`; returns its loss in nats, summed over its tokens."""
+        tokens: int = batch.tokens
         self.optimizer.zero_grad(set_to_none=True)
         logits, state = self.lessons.predict(batch, self.carried)
         self.carried = tuple(part.detach() for part in state)
         summed = _summed_loss(logits, batch)
-        (summed / batch.tokens).backward()  # type: ignore[no-untyped-call]  # torch leaves this one without types
+        (summed / tokens).backward()  # type: ignore[no-untyped-call]  # torch leaves this one without types
         if self.options.clip:
             torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.options.clip)
         self.optimizer.step()
-        loss = float(summed.detach())
-        bits = loss * BITS / batch.tokens
+        return self._checked_loss(float(summed.detach()), tokens)
+
+    def _checked_loss(self, loss: float, tokens: int) -> float:
+        """The summed loss of a step, unless it is useless."""
+        bits = loss * BITS / tokens
         # A loss far worse than guessing is as useless as NaN.
         if not bits < 100 * np.log2(self.data.tokenizer.size):
             raise ModelOutputError(
@@ -203,7 +231,7 @@ class TrainingRun:
         )
         seen = [r.validation_loss_bits for r in position.epochs if r.validation_loss_bits is not None]
         position.epochs.append(record)
-        if validation is None or validation < min(seen, default=float("inf")):
+        if self._is_kept(validation, seen):
             position.best_epoch = record.epoch
             self.best = self._copied_weights()
         if self.watch is not None:
@@ -212,6 +240,10 @@ class TrainingRun:
         position.batch = position.tokens = 0
         position.loss = 0.0
         self.carried = ()
+
+    def _is_kept(self, validation: float | None, earlier: Sequence[float]) -> bool:
+        """Whether the weights of an epoch are better than those of the epochs before it."""
+        return validation is None or validation < min(earlier, default=float("inf"))
 
     def _should_stop(self) -> bool:
         """Whether the validation loss has passed its minimum."""

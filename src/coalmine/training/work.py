@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from coalmine.engines.sending import why_not_sent
@@ -15,6 +16,7 @@ from coalmine.records.documents import sealed
 from coalmine.storage.files import write_bytes
 from coalmine.training.data import TrainingText, tokenized
 from coalmine.training.options import TrainingOptions
+from coalmine.training.private.card import CARD_FILE, card_of
 from coalmine.training.record import (
     RECORD_FILE,
     TRAININGS,
@@ -23,6 +25,9 @@ from coalmine.training.record import (
     fingerprint,
     read_training,
 )
+
+if TYPE_CHECKING:
+    from coalmine.training.run import TrainingRun
 
 # Tokens of the documents, and the rows of one epoch with their targets, as integers of 64 bits.
 _BYTES_PER_CHARACTER = 32
@@ -90,11 +95,9 @@ class TrainingWork(NamedTuple):
         return self._run
 
     def _run(self, unit: Unit, running: Running) -> Arrays:
-        from coalmine.training.run import TrainingRun
-
         options, watch, label, *_ = self.members[unit.payload]
         data = tokenized(self._text(unit.payload), options)
-        run = TrainingRun(data, options, running, watch=watch, size=unit.size, label=label)
+        run = _kind_of_run(options)(data, options, running, watch=watch, size=unit.size, label=label)
         files, record = run.finish()
         contents = {"weights": files.weights, "config": files.config, "record": sealed(record)}
         return {name: np.frombuffer(content, dtype=np.uint8) for name, content in contents.items()}
@@ -105,9 +108,19 @@ class TrainingWork(NamedTuple):
         return self.text if member.part is None else self.text.part(member.part, member.held_out)
 
 
+def _kind_of_run(options: TrainingOptions) -> type[TrainingRun]:
+    from coalmine.training.private.run import PrivateRun
+    from coalmine.training.run import TrainingRun
+
+    return PrivateRun if options.private else TrainingRun
+
+
 def save_trained(arrays: Arrays, directory: Path) -> TrainingRecord:
     """Write the files of a training that was run as a unit."""
     weights, config, record = (arrays[name].tobytes() for name in ("weights", "config", "record"))
     ModelFiles(weights, config).write(directory)
+    claim = msgspec.json.decode(record, type=TrainingRecord).privacy
+    if claim is not msgspec.UNSET:
+        write_bytes(directory / CARD_FILE, card_of(directory.name, claim).encode(), mode=TRAININGS.mode)
     write_bytes(directory / RECORD_FILE, record, mode=TRAININGS.mode)
     return read_training(directory)

@@ -1,0 +1,69 @@
+"""Claims of privacy: the epsilon and delta that a training was accounted for, and what they rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+
+from coalmine.records.contradictions import count_problems, in_range, share_problems
+
+PrivacyUnit = Literal["document", "user"]
+NoiseOrigin = Literal["system", "seed"]
+
+
+class PrivacyClaim(msgspec.Struct, frozen=True, kw_only=True):
+    """What private training claims: for two corpora that differ in one unit, the weights are (epsilon, delta)-indistinguishable.
+
+    >>> claim = PrivacyClaim(
+    ...     epsilon=2.99, delta=1e-9, accountant="PLD", rdp_epsilon=3.41, unit="document", units=3200, sampling_rate=0.01, steps=1000,
+    ...     noise_multiplier=1.0, clip=1.0, noise_from="system", optimizer="adam", clipping="ghost", not_covered=())
+    >>> claim.in_words
+    'epsilon 2.99 at delta 1e-09 for one document'
+    """
+
+    # None where there was no noise, and so nothing is claimed.
+    epsilon: float | None
+    delta: float
+    # Which accountant gave epsilon: "PLD", or "RDP" where the other one has no finite answer.
+    accountant: str
+    # What the RDP accountant gives for the same training.
+    rdp_epsilon: float | None
+    unit: PrivacyUnit
+    # How many there were, and with which probability each was in a step, by a coin of its own.
+    units: int
+    sampling_rate: float
+    steps: int
+    # The standard deviation of the noise on the sum of clipped gradients, divided by `clip`.
+    noise_multiplier: float
+    # The largest norm that the gradient of a unit kept.
+    clip: float
+    # Where the key of the noise came from; the key itself is in no record.
+    noise_from: NoiseOrigin
+    optimizer: str
+    # How gradients were clipped: "ghost" or "loop", which give the same sums.
+    clipping: str
+    # What the claim does not cover, one sentence each.
+    not_covered: tuple[str, ...]
+
+    @property
+    def in_words(self) -> str:
+        """The claim in a few words."""
+        if self.epsilon is None:
+            return f"no epsilon for one {self.unit}: gradients were clipped, and no noise was added"
+        return f"epsilon {self.epsilon:.3g} at delta {self.delta:g} for one {self.unit}"
+
+
+def claim_problems(claim: PrivacyClaim) -> Iterator[str]:
+    """What cannot be true in a claim."""
+    yield from in_range("the claimed epsilon", claim.epsilon, 0)
+    yield from in_range("the epsilon by RDP", claim.rdp_epsilon, 0)
+    yield from in_range("the noise multiplier", claim.noise_multiplier, 0)
+    yield from in_range("the norm of clipping", claim.clip, 0)
+    yield from share_problems("the claimed delta", claim.delta)
+    yield from share_problems("the sampling rate", claim.sampling_rate)
+    for what, number in (("units", claim.units), ("private steps", claim.steps)):
+        yield from count_problems(f"the number of {what}", number, 1)
+    if (claim.epsilon is None) != (claim.noise_multiplier == 0):
+        yield "it claims an epsilon without noise, or has noise and claims none"
