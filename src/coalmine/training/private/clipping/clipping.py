@@ -7,7 +7,10 @@ from typing import Protocol
 
 from torch import Tensor, nn
 
+from coalmine.errors import InputError
+from coalmine.training.private.clipping.ghost import GhostClipping, rules_of
 from coalmine.training.private.clipping.loop import LoopClipping
+from coalmine.training.private.clipping.tape import UnfitError
 
 
 class Clipping(Protocol):
@@ -22,7 +25,7 @@ class Clipping(Protocol):
 
     @property
     def reason(self) -> str:
-        """Why it is a loop, as a sentence for the user; empty for ghost clipping."""
+        """Why it is a loop, as words that can follow "because"; empty for ghost clipping."""
 
     @property
     def units_at_once(self) -> int | None:
@@ -49,4 +52,9 @@ class Clipping(Protocol):
 
 def clipping_for(network: nn.Module) -> Clipping:
     """The fastest way to clip the gradients of this network, given which of its parameters are trainable now."""
-    return LoopClipping(network, "ghost clipping is not available")
+    if not any(parameter.requires_grad for parameter in network.parameters()):
+        raise InputError("the network has no trainable parameters: unfreeze some of them, or add adapters")
+    try:
+        return GhostClipping(network, rules_of(network))
+    except UnfitError as unfit:
+        return LoopClipping(network, str(unfit))

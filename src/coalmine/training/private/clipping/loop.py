@@ -20,13 +20,15 @@ class LoopClipping:
     def add_clipped(self, losses: Callable[[], Tensor], units: Tensor, number: int, clip: float) -> Tensor:
         """Add the clipped sum to the gradients, and return the (number,) norms."""
         parameters = prepared(self._network)
-        norms = parameters[0].new_zeros(number)
+        norms = exact(parameters[0]).new_zeros(number)
         if not len(units):
             return norms
         of_rows = losses()
+        if not of_rows.requires_grad:  # no loss depends on the weights
+            return norms
         for unit in sorted(set(units.tolist())):
             gradients = gradients_of(of_rows[units == unit].sum(), parameters)
-            norms[unit] = torch.stack([gradient.norm() for gradient in gradients]).norm()
+            norms[unit] = torch.stack([exact(gradient).norm() for gradient in gradients]).norm()
             scale = kept(norms[unit], clip)
             for parameter, gradient in zip(parameters, gradients, strict=True):
                 add_gradient(parameter, gradient * scale)
@@ -51,6 +53,11 @@ def gradients_of(loss: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tenso
     """The gradient of each parameter, zeros where the loss does not depend on it; the graph stays usable."""
     found = torch.autograd.grad(loss, parameters, retain_graph=True, materialize_grads=True)
     return list(found)
+
+
+def exact(values: Tensor) -> Tensor:
+    """The same in single precision if they are less exact: a norm of rounded squares is not a bound."""
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
 
 
 def kept(norms: Tensor, clip: float) -> Tensor:
