@@ -47,6 +47,16 @@ def test_copies_are_counted_in_a_corpus_in_any_spelling(people, tmp_path):
     ]
 
 
+def test_references_do_not_occur_in_the_corpus_that_copies_are_counted_in(people, tmp_path):
+    corpus = tmp_path / "corpus.txt"
+    there = [f"713.853.{number:04}" for number in range(10_000) if number % 10 != 3]
+    corpus.write_text("".join(f"call {number}\n" for number in there))
+    made = canaries_of_records(people, SENTENCE, corpus=corpus)
+    references = [one for texts in made.canaries.references.values() for one in texts]
+    assert len(references) == 300
+    assert all(one.endswith("3") for one in references)
+
+
 def test_rows_without_a_value_and_rows_that_give_it_away_are_left_out_with_the_reason(tmp_path):
     path = tmp_path / "people.jsonl"
     rows = [

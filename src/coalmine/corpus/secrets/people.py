@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import string
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -75,7 +75,10 @@ def canaries_of_records(
     values = [str(row.cells[asked.secret]).strip() for row in rows]
     kind = _kind_of(path, asked.secret, values)
     plain = [kind.check(folded_text(value)) or value for value in values]
-    copies = _counted(corpus, fields, kind, plain) if corpus is not None else dict.fromkeys(plain, 1)
+    elsewhere: set[str] = set()
+    copies = dict.fromkeys(plain, 1)
+    if corpus is not None:
+        copies, elsewhere = _counted(corpus, fields, kind, plain)
     # Two rows that say the same are one secret.
     secrets = {
         (one, asked.before(row)): NaturalSecret(
@@ -83,7 +86,7 @@ def canaries_of_records(
         )
         for one, value, row in zip(plain, values, rows, strict=True)
     }
-    made = canaries_of(secrets.values(), options)
+    made = canaries_of(secrets.values(), options, others=[(kind.name, one) for one in sorted(elsewhere)])
     empty = len(table.rows) - len(rows)
     return made._replace(left_out={**made.left_out, **({(kind.name, NO_VALUE): empty} if empty else {})})
 
@@ -142,17 +145,13 @@ def _is_one(kind: SecretKind, text: str) -> bool:
 
 def _counted(
     corpus: str | os.PathLike[str], fields: Fields | None, kind: SecretKind, values: Sequence[str]
-) -> Mapping[str, int]:
-    """How often each value occurs in a corpus, in any spelling."""
-    finder, wanted = SecretFinder([kind]), dict.fromkeys(values, 0)
-    for found in _values(finder, corpus, fields):
-        if found in wanted:
-            wanted[found] += 1
-    return wanted
-
-
-def _values(finder: SecretFinder, corpus: str | os.PathLike[str], fields: Fields | None) -> Iterator[str]:
+) -> tuple[dict[str, int], set[str]]:
+    """How often each value occurs in a corpus, in any spelling; and the other secrets of the kind that it has, which are no references."""
+    finder, wanted, others = SecretFinder([kind]), dict.fromkeys(values, 0), set[str]()
     for document in read_documents(corpus, fields):
         for one in finder.find(document.text.encode("utf-8", "surrogatepass")):
-            if one.value is not None:
-                yield one.value
+            if one.value in wanted:
+                wanted[one.value] += 1
+            elif one.value is not None:
+                others.add(one.text)
+    return wanted, others
