@@ -6,6 +6,7 @@
     │   ├── CorpusError          training data cannot be read, written or planted; names file and line
     │   ├── ManifestError        canaries.json is missing, damaged or does not match its corpus
     │   ├── ModelError           a model cannot be loaded, or was given tokens it does not have
+    │   │   └── NoTokenError     a text has a part that the model has no token for; other texts can still be scored
     │   ├── AlteredError         a file is not what was written: its checksum does not match
     │   ├── ReadError            the operating system refused to read an existing file
     │   ├── ContradictionError   the numbers of a result cannot all be true
@@ -101,6 +102,10 @@ class ManifestError(InputError):
 
 class ModelError(InputError):
     """A model cannot be loaded, or was given tokens it does not have."""
+
+
+class NoTokenError(ModelError):
+    """A text has a part that the model has no token for; other texts can still be scored."""
 
 
 class AlteredError(InputError):

@@ -12,12 +12,17 @@ from typing import Any, NamedTuple, TypeVar
 from coalmine.engines.engine import Engine, Job
 from coalmine.engines.ledger import Ledger
 from coalmine.engines.units import Arrays, Outcome, Unit, Work
-from coalmine.errors import CoalmineError, NoNumberError, NotMeasurableError, WorkerLostError
+from coalmine.errors import CoalmineError, NoNumberError, NotMeasurableError, NoTokenError, WorkerLostError
 from coalmine.progress import Progress, Silent
 
 Result = TypeVar("Result")
 # Problems of a unit that say nothing about other units.
-SURVIVED: tuple[type[CoalmineError], ...] = (NotMeasurableError, NoNumberError, WorkerLostError)
+SURVIVED: tuple[type[CoalmineError], ...] = (
+    NotMeasurableError,
+    NoNumberError,
+    NoTokenError,
+    WorkerLostError,
+)
 
 
 class CourseStep(NamedTuple):

@@ -166,3 +166,14 @@ def test_fishers_method_of_uniform_p_values_is_uniform():
     assert joined_p_value([]) is None
     assert kind_p_value([]) is None
     assert 0 <= joined_p_value([0.0, 1.0]) < 1e-100
+
+
+def test_a_secret_that_the_model_has_no_tokens_for_does_not_stop_the_others():
+    arabic = NaturalSecret(kind="phone", text="713-853-\u0664\u0669\u0662\u0661", before="Ring: ")
+    mixed = canaries_of([*FOUND[:2], arabic], NaturalOptions(references=5)).canaries
+    model = ScriptedModel(f"{CHARACTERS}\u0664\u0669\u0662\u0661", memory={mixed[0].text: 0.5})
+    first, _, last = expose(model, mixed)
+    assert (first.rank, last.estimate.status) == (1, "not_measured")
+    assert "has no token for character" in last.estimate.statement
+    found, _ = verify_extraction(model, mixed, top=1)
+    assert [(one.extracted, bool(one.problem)) for one in found][::2] == [(True, False), (False, True)]

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from coalmine.errors import ModelError
+from coalmine.errors import ModelError, NoTokenError
 from coalmine.models.protocols import IntArray
 
 
@@ -51,7 +51,7 @@ class CharacterTokenizer:
         except KeyError:
             # The character itself may be part of the secret.
             missing = next(place for place, character in enumerate(text) if character not in self._ids)
-            raise ModelError(
+            raise NoTokenError(
                 f"the model has no token for character {missing + 1} of {len(text)} of a text, so it cannot be scored; "
                 "train on a corpus in which it occurs, or choose a format without it"
             ) from None
@@ -126,7 +126,7 @@ class WordTokenizer:
             kind = (
                 "a word that is not in its vocabulary" if words[missing] else "two spaces, or one at an end"
             )
-            raise ModelError(
+            raise NoTokenError(
                 f"the model cannot read word {missing + 1} of {len(words)} of a text ({kind}), so it cannot be scored; "
                 "use {word:n} with the model's own vocabulary, or a character model"
             )

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from coalmine.errors import ModelError
+from coalmine.errors import ModelError, NoTokenError
 from coalmine.models.transformers.libraries import as_model_error
 from coalmine.models.transformers.token_ids import check_ids
 
@@ -84,7 +84,7 @@ class SubwordTokenizer:
         if (self._unknown is not None and self._unknown in tokens) or (
             self._drops and self.decode(tokens) != text
         ):
-            raise ModelError(
+            raise NoTokenError(
                 "the model's tokenizer has no token for a part of a text, so the text cannot be scored; choose a format that "
                 "it can encode"
             )
