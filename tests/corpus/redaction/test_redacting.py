@@ -288,6 +288,24 @@ def test_a_private_key_goes_with_its_lines_where_each_is_a_document(tmp_path):
     assert (tmp_path / "kept" / "corpus.txt").read_bytes() == (tmp_path / "a.txt").read_bytes()
 
 
+def test_text_after_a_key_that_does_not_end_stays(tmp_path):
+    header, body, _ = SECRETS["private-key"].splitlines()
+    (tmp_path / "a.txt").write_text(f"{header}\nThanks\n{header}\n{body}\nYes\nNo\n")
+    redact(tmp_path / "a.txt", tmp_path / "lines")
+    mask = "[private-key]"
+    # The last line of a key may be as short as a word.
+    assert texts_of(tmp_path / "lines" / "corpus.txt") == [mask, "Thanks", mask, mask, mask, "No"]
+    write_corpus(tmp_path / "a.jsonl", [f"{header}\n{body}", body, "Thanks"])
+    redact(tmp_path / "a.jsonl", tmp_path / "rows")
+    assert texts_of(tmp_path / "rows" / "corpus.jsonl") == [mask, body, "Thanks"]
+
+
+def test_what_is_kept_hides_nothing(tmp_path):
+    (tmp_path / "a.txt").write_text(f"Bearer {SECRETS['jwt']}\n{SECRETS['bearer']}\n")
+    redact(tmp_path / "a.txt", tmp_path / "out", mask="jwt", others="keep")
+    assert texts_of(tmp_path / "out" / "corpus.txt") == ["Bearer [jwt]", SECRETS["bearer"]]
+
+
 @pytest.mark.parametrize("action", ["mask", "replace"])
 def test_the_command_scan_finds_nothing_either(tmp_path, action):
     write_corpus(tmp_path / "a.jsonl", [f"so {text} it is" for text in SECRETS.values()])
@@ -365,6 +383,9 @@ def test_the_same_call_again_changes_nothing_and_another_is_refused(tmp_path):
             redact(tmp_path / "a.txt", tmp_path / "out", **other)
     redact(tmp_path / "a.txt", tmp_path / "out", overwrite=True)
     assert texts_of(tmp_path / "out" / "corpus.txt") == ["so [email]", "and more"]
+    # Where nothing of the kinds that are replaced is found, too.
+    for _ in range(2):
+        redact(tmp_path / "a.txt", tmp_path / "cards", replace="card", key=KEY)
 
 
 @pytest.mark.parametrize(

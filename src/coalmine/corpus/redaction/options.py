@@ -72,6 +72,11 @@ class RedactOptions(Options, frozen=True, kw_only=True):
         """All kinds that are looked for."""
         return chosen_kinds(None, self.formats)
 
+    @property
+    def replaces(self) -> bool:
+        """Whether a kind is replaced with surrogates, so that a key is needed."""
+        return any(self.action_of(kind) == "replace" for kind in self.kinds)
+
     def action_of(self, kind: SecretKind) -> Action:
         """What becomes of the secrets of a kind."""
         name = name_of(kind)

@@ -20,16 +20,13 @@ from coalmine.corpus.planting.recounting import KnownManifest, manifest_of
 from coalmine.corpus.redaction.keys import SurrogateKey
 from coalmine.corpus.redaction.options import RedactOptions, name_of
 from coalmine.corpus.redaction.report import REDACTIONS, REPORT_FILE, RedactedKind, Redaction, finished_before
-from coalmine.corpus.redaction.texts import Redactor, continues_key, ends_key
+from coalmine.corpus.redaction.texts import KeyLines, Redactor
 from coalmine.corpus.rewriting import OriginalCorpus, refuse_itself
 from coalmine.errors import CorpusError
 from coalmine.progress import Progress, Silent
 from coalmine.storage.files import FileGroup, check_places, refused_writing, together
 from coalmine.storage.unfinished import UNFINISHED_FILE
 from coalmine.storage.work_files import work_directory
-
-# Lines that a private key has at most, where each is a document.
-_MOST_KEY_LINES = 256
 
 
 def redact(
@@ -109,8 +106,7 @@ class _Redacting:
         self._redactor = Redactor(options, key)
         self._done: Counter[tuple[str, str]] = Counter()
         self._lines = self._specimens = 0
-        # How many more documents may be lines of a private key that has begun.
-        self._key_lines = 0
+        self._key_lines = KeyLines()
 
     def write(self, source: Path, target: Path, known: KnownManifest, group: FileGroup) -> Redaction:
         """The corpus, the manifest of a planted one, and the record last."""
@@ -148,16 +144,12 @@ class _Redacting:
             kinds=tuple(self._kinds()),
             specimens=self._specimens,
             settings=self._options,
-            key_fingerprint=self._key.fingerprint if self._replaces else None,
+            key_fingerprint=self._key.fingerprint if self._options.replaces else None,
             canaries=recount,
             warnings=(*known.warnings, *self._warnings(), *(() if recount is None else recount.warnings)),
         )
         REDACTIONS.save(target.parent, report)
         return report
-
-    @property
-    def _replaces(self) -> bool:
-        return any(self._options.action_of(kind) == "replace" for kind in self._options.kinds)
 
     def _kinds(self) -> Iterator[RedactedKind]:
         """What became of each kind of which something was found."""
@@ -171,7 +163,7 @@ class _Redacting:
         masked = sum(one.masked for one in self._kinds() if one.action == "replace")
         if masked:
             yield f"{masked:,} secrets that were to be replaced have no surrogate that a scan would not find, and are masked"
-        if self._replaces and self._key.is_random:
+        if self._options.replaces and self._key.is_random:
             yield "surrogates were made with a random key that is forgotten, so that another run replaces the same secrets differently"
         kept = [name_of(kind) for kind in self._options.kinds if self._options.action_of(kind) == "keep"]
         if kept:
@@ -180,7 +172,7 @@ class _Redacting:
     def _plan(self, path: Path, fields: Fields) -> _Plan:
         """Find the documents that change; only these are looked at one by one."""
         changes: dict[int, Callable[[str], str] | None] = {}
-        documents, self._key_lines = 0, 0
+        documents, self._key_lines = 0, KeyLines()
         with (
             open_corpus(path, fields) as corpus,
             reported(corpus, self._progress, "looking for secrets") as advance,
@@ -197,7 +189,9 @@ class _Redacting:
                 places = np.unique(np.searchsorted(joined.ends, hits, side="right")).tolist()
                 for place in self._with_next(places, block.count):
                     text = content[starts[place] : joined.ends[place] - 1].decode("utf-8")
-                    self._decide(changes, block.first + place, text)
+                    self._decide(
+                        changes, block.first + place, text, lines_are_documents=not corpus.kind.has_fields
+                    )
                 documents = block.first + block.count
                 advance()
         return _Plan(changes, documents)
@@ -207,7 +201,7 @@ class _Redacting:
         waiting = iter([*places, count])
         at, following = 0, next(waiting)
         while at < count:
-            if self._key_lines or at == following:
+            if self._key_lines.is_open or at == following:
                 yield at
                 at += 1
             else:
@@ -215,12 +209,18 @@ class _Redacting:
             while following < at:
                 following = next(waiting)
 
-    def _decide(self, changes: dict[int, Callable[[str], str] | None], place: int, text: str) -> None:
+    def _decide(
+        self,
+        changes: dict[int, Callable[[str], str] | None],
+        place: int,
+        text: str,
+        *,
+        lines_are_documents: bool,
+    ) -> None:
         """Decide what becomes of a document."""
-        if self._key_lines and continues_key(text):
+        if self._key_lines.continues(text):
             made = self._redactor.key_body()
             changes[place] = None if made is None else lambda _: made
-            self._key_lines = 0 if ends_key(text) else self._key_lines - 1
             return
         found = self._redactor.redacted(text)
         self._done.update(found.done)
@@ -229,7 +229,8 @@ class _Redacting:
             changes[place] = None
         elif found.text != text:
             changes[place] = self._again
-        self._key_lines = _MOST_KEY_LINES if found.opens_key and self._redactor.follows_keys else 0
+        if found.opens_key and lines_are_documents:
+            self._key_lines.open()
 
     def _again(self, text: str) -> str:
         """The new text of a document that stays."""

@@ -114,7 +114,7 @@ def finished_before(
     replaced = any(one.action == "replace" for one in there.kinds)
     found = (there.corpus, there.settings, there.canaries is not None, there.key_fingerprint)
     # With a random key, the same call replaces differently each time.
-    wanted = (target.name, options, planted, fingerprint if replaced else None)
+    wanted = (target.name, options, planted, fingerprint if options.replaces else None)
     if found != wanted or (replaced and fingerprint is None):
         return None
     files = {source: there.sha256_before} | {

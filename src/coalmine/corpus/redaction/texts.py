@@ -17,7 +17,14 @@ PRIVATE_KEY = "private-key"
 # Masking brings together what was around a secret, which may look like another one; after this many times the document is dropped.
 _ROUNDS = 16
 _KEY_ENDS = re.compile(r"-----END [A-Z0-9 ]{0,32}PRIVATE KEY(?: BLOCK)?-----")
-_KEY_LINE = re.compile(r"\s*(?:>\s*)*(?:[A-Za-z0-9+/=]+|[A-Z][A-Za-z-]{2,20}: [ -~]{0,100})?\s*")
+# Lines of a key but the last, which is shorter; what some programs write before them, and a checksum after them.
+_KEY_BODY = re.compile(r"\s*(?:>\s*)*[A-Za-z0-9+/=]{40,}\s*")
+_KEY_TAIL = re.compile(r"\s*(?:>\s*)*[A-Za-z0-9+/=]{1,39}\s*")
+_KEY_NOTE = re.compile(
+    r"\s*(?:>\s*)*(?:(?:Proc-Type|DEK-Info|Version|Comment|Hash|Charset|MessageID): [ -~]{0,100}|=[A-Za-z0-9+/]{4})\s*"
+)
+# Lines that a private key has at most, where each is a document.
+_MOST_KEY_LINES = 256
 
 
 class RedactedText(NamedTuple):
@@ -42,7 +49,8 @@ class Redactor:
 
     def __init__(self, options: RedactOptions, key: SurrogateKey) -> None:
         kinds = options.kinds
-        self.finder = SecretFinder(kinds)
+        # What is kept is not looked for, so that it hides nothing: a token that is masked may be all of a bearer token that is kept.
+        self.finder = SecretFinder([kind for kind in kinds if options.action_of(kind) != "keep"])
         self._actions: dict[str, Action] = {kind.name: options.action_of(kind) for kind in kinds}
         self._names = {kind.name: name_of(kind) for kind in kinds}
         self._surrogates = Surrogates(key)
@@ -50,9 +58,7 @@ class Redactor:
 
     def counts(self, one: Candidate) -> bool:
         """Whether something becomes of what was found."""
-        if one.value is None or self._actions[one.kind.name] == "keep":
-            return False
-        return self._specimens or not one.specimen
+        return one.value is not None and (self._specimens or not one.specimen)
 
     def found(self, content: bytes) -> list[Candidate]:
         """The secrets in a text, or in several, each followed by the byte 0xFF."""
@@ -89,11 +95,6 @@ class Redactor:
         """What becomes of a document that is a line of a private key that began before; None where it is left out."""
         action = self._actions[PRIVATE_KEY]
         return None if action in {"drop", "drop-line"} else mask_of(PRIVATE_KEY)
-
-    @property
-    def follows_keys(self) -> bool:
-        """Whether something becomes of private keys."""
-        return self._actions.get(PRIVATE_KEY, "keep") != "keep"
 
     def _spliced(
         self,
@@ -173,15 +174,38 @@ def mask_of(name: str) -> str:
     return f"[{name}]"
 
 
-def continues_key(text: str) -> bool:
-    """Whether a document can be a line of a private key that began in an earlier one."""
-    return _KEY_LINE.fullmatch(text) is not None or ends_key(text)
+class KeyLines:
+    """Which documents are lines of a private key that began in an earlier one, where each line is a document.
 
+    >>> lines = KeyLines()
+    >>> lines.open()
+    >>> [lines.continues(text) for text in ("q" * 64, "Zz==", "-----END PRIVATE KEY-----", "Thanks")]
+    [True, True, True, False]
+    """
 
-def ends_key(text: str) -> bool:
-    """Whether a document is the last line of a private key."""
-    return _KEY_ENDS.search(text) is not None
+    def __init__(self) -> None:
+        # How many more there can be, and whether the last one was a whole line of the key itself.
+        self._left, self._within = 0, False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the next document may be such a line."""
+        return self._left > 0
+
+    def open(self) -> None:
+        """A key begins, and does not end in its document."""
+        self._left, self._within = _MOST_KEY_LINES, False
+
+    def continues(self, text: str) -> bool:
+        """Whether the next document is such a line."""
+        if not self._left or not text.strip():
+            return False
+        ends, body = _KEY_ENDS.search(text), _KEY_BODY.fullmatch(text)
+        goes_on = ends or body or _KEY_NOTE.fullmatch(text) or (self._within and _KEY_TAIL.fullmatch(text))
+        self._left = self._left - 1 if goes_on and not ends else 0
+        self._within = body is not None
+        return bool(goes_on)
 
 
 def _opens_key(one: Candidate) -> bool:
-    return one.kind.name == PRIVATE_KEY and not ends_key(one.text)
+    return one.kind.name == PRIVATE_KEY and _KEY_ENDS.search(one.text) is None
