@@ -171,7 +171,7 @@ def tokenized(text: TrainingText, options: TrainingOptions) -> TrainingData:
     """Split off what is held out, and tokenize both parts."""
     documents, held_out = text.documents, text.held_out
     if held_out is None:
-        documents, held_out = _hold_out(documents, text.planted, options)
+        documents, held_out = hold_out(documents, text.planted, options.holdout, options.seed)
     tokenizer: ReferenceTokenizer
     if text.tokenizer is not None:
         tokenizer = _fitting(text.tokenizer, chain(documents.sides(), held_out.sides()), options)
@@ -293,23 +293,21 @@ def _earlier(corpus: Path) -> CanarySet | None:
     return CanarySet.load(manifest) if manifest.is_file() else None
 
 
-def _hold_out(
-    documents: Documents, planted: frozenset[str], options: TrainingOptions
+def hold_out(
+    documents: Documents, planted: frozenset[str], share: float, seed: int
 ) -> tuple[Documents, Documents]:
     """Split off validation documents; a canary always stays in the training data, or its count would be wrong."""
     number = len(documents.texts)
-    if options.holdout == 0:
+    if share == 0:
         return documents, documents.at(())
     candidates = [place for place, text in enumerate(documents.texts) if text not in planted]
-    wanted = max(1, round(options.holdout * number))
+    wanted = max(1, round(share * number))
     if wanted >= len(candidates):
         raise CorpusError(
             f"the corpus has {len(candidates)} documents besides canaries, too few to hold out {wanted} of them for "
             "validation; give a validation file, or set holdout to 0"
         )
-    chosen = set(
-        arrays(options.seed, "train", "holdout").choice(candidates, size=wanted, replace=False).tolist()
-    )
+    chosen = set(arrays(seed, "train", "holdout").choice(candidates, size=wanted, replace=False).tolist())
     training = documents.at(place for place in range(number) if place not in chosen)
     return training, documents.at(place for place in range(number) if place in chosen)
 

@@ -137,13 +137,13 @@ class PairLessons:
         size = options.batch_size
         if not options.shuffle:  # this order was chosen, whatever padding it costs
             return PairBatches(
-                self._sources.training, data.training, _cut(order, size), data.tokenizer.separator
+                self._sources.training, data.training, cut(order, size), data.tokenizer.separator
             )
-        chunks = _cut(order, size * BATCHES_SORTED_TOGETHER)
+        chunks = cut(order, size * BATCHES_SORTED_TOGETHER)
         batches = [
             batch
             for chunk in chunks
-            for batch in _cut(_by_length(chunk, self._sources.training, data.training), size)
+            for batch in cut(_by_length(chunk, self._sources.training, data.training), size)
         ]
         # Or each chunk would begin with its shortest pairs.
         shuffled = arrays(options.seed, "train", "batches", epoch).permutation(len(batches))
@@ -158,7 +158,7 @@ class PairLessons:
         """The pairs that were held out, by length."""
         sources, targets = self._sources.validation, self._data.validation
         order = _by_length(np.arange(len(targets)), sources, targets)
-        batches = _cut(order, self._options.batch_size)
+        batches = cut(order, self._options.batch_size)
         return PairBatches(sources, targets, batches, self._data.tokenizer.separator)
 
     def predict(self, batch: LessonBatch, carried: State) -> tuple[Tensor, State]:
@@ -195,8 +195,8 @@ class PairBatches(Sequence[LessonBatch]):
         begun = [np.append(self._separator, target) for target in targets]
         ended = [np.append(target, self._separator) for target in targets]
         lengths = np.array([len(source) for source in sources], dtype=np.int64)
-        read = (_padded(sources, self._separator), torch.from_numpy(lengths), _padded(begun, self._separator))
-        expected = _padded(ended, IGNORED)
+        read = (padded(sources, self._separator), torch.from_numpy(lengths), padded(begun, self._separator))
+        expected = padded(ended, IGNORED)
         return LessonBatch(read, expected, *_places_with_loss(expected.numpy()))
 
 
@@ -206,7 +206,8 @@ def _places_with_loss(expected: IntArray) -> tuple[int, Tensor | None]:
     return len(places), None if len(places) == expected.size else torch.from_numpy(places)
 
 
-def _padded(rows: Sequence[IntArray], filling: int) -> Tensor:
+def padded(rows: Sequence[IntArray], filling: int) -> Tensor:
+    """(rows, time): rows of different lengths, filled up on the right."""
     padded = np.full((len(rows), max(len(row) for row in rows)), filling, dtype=np.int64)
     for place, row in enumerate(rows):
         padded[place, : len(row)] = row
@@ -219,5 +220,6 @@ def _by_length(members: IntArray, sources: Sequence[IntArray], targets: Sequence
     return members[np.lexsort(keys)]
 
 
-def _cut(members: IntArray, size: int) -> list[IntArray]:
+def cut(members: IntArray, size: int) -> list[IntArray]:
+    """Pieces of a size, the last of which may be smaller."""
     return [members[start : start + size] for start in range(0, len(members), size)]

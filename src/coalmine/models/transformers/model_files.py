@@ -89,7 +89,13 @@ def check_json(directory: Path) -> None:
 
 def has_tokenizer(directory: Path) -> bool:
     """Whether a directory has a tokenizer of its own, or a part of one."""
-    return any((directory / name).exists() for name in (TOKENIZER_FILE, *_FURTHER_TOKENIZER_FILES))
+    return bool(tokenizer_files(directory))
+
+
+def tokenizer_files(directory: Path) -> list[Path]:
+    """The files of a directory's tokenizer, or of a part of one."""
+    paths = (directory / name for name in (TOKENIZER_FILE, *_FURTHER_TOKENIZER_FILES))
+    return [path for path in paths if path.exists()]
 
 
 def described_by(directory: Path) -> list[Path]:
