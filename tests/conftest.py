@@ -154,6 +154,7 @@ SLOW = {
     "training/quantizing/test_quantizing.py",
     "training/quantizing/test_rounding.py",
     "training/private/test_ghost_clipping.py",
+    "training/finetuning/test_finetuning.py",
     "training/test_documents_training.py",
     "training/test_family.py",
     "training/test_pairs_lessons.py",

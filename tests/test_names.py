@@ -15,6 +15,7 @@ from coalmine.cli.main import app
 from coalmine.cli.taking import bytes_in
 from coalmine.engines.options import EngineOptions
 from coalmine.errors import InputError
+from coalmine.training.finetuning.options import FinetuningOptions
 from coalmine.training.options import TrainingOptions
 
 # What the commands fill: functions by their parameters, and records of options by their fields.
@@ -23,6 +24,7 @@ FILLED = {
     "import": (corpus.import_canaries, corpus.ImportOptions),
     "train": (coalmine.train, TrainingOptions),
     "quantize": (coalmine.quantize, coalmine.QuantizeOptions),
+    "finetune": (coalmine.finetune, FinetuningOptions),
     "expose": (coalmine.expose, audits.ExposureOptions, models.LoadOptions),
     "extract": (coalmine.extract, audits.ExtractionOptions, models.LoadOptions),
     "membership": (

@@ -30,6 +30,7 @@ from coalmine.serving.server import serve as serve
 from coalmine.training.quantizing.options import QuantizeOptions as QuantizeOptions
 from coalmine.training.quantizing.quantizing import quantize as quantize
 from coalmine.training.quantizing.record import Quantization as Quantization
+from coalmine.training.finetuning.tuner import finetune as finetune
 from coalmine.training.trainer import train as train, train_family as train_family
 
 __version__: str

@@ -7,6 +7,7 @@ from coalmine import Format
 from coalmine.corpus import write_embedded_corpus
 from coalmine.models import CharacterTokenizer
 from models.random_networks import random_model, save_network
+from models.tiny_transformers import byte_level, tiny
 
 # Its fillings are in no English text.
 FORM = "pin {re:[qxzj]{5}}"
@@ -73,8 +74,14 @@ def save_untrained(path, corpus):
     save_network(path, made)
 
 
+def save_checkpoint(path):
+    """A checkpoint of transformers with random weights."""
+    tiny("gpt2", len(byte_level())).save_pretrained(path)
+    byte_level().save_pretrained(path)
+
+
 def commands(at, model):
-    """The arguments of each use, by its name; all paths except the model are below `at`, and some read what others write."""
+    """The arguments of each use, by its name; all paths except the models are below `at`, and some read what others write."""
     audit = at / "audit"
     users = ["--suspects", at / "suspects.jsonl", "--non-members", at / "non-members.jsonl"]
     return {
@@ -83,6 +90,7 @@ def commands(at, model):
         "import": ["import", at / "rows.csv", "-o", at / "imported", "--overwrite"],
         "train": ["train", at / "planted", "-o", model.with_name("trained"), "--watch", at / "planted", *SMALL],
         "quantize": ["quantize", model, "--values", "16", "-o", model.with_name("quantized"), "--overwrite"],
+        "finetune": ["finetune", model.with_name("base"), at / "planted", "-o", model.with_name("tuned"), "--epochs", "1"],
         "expose": ["expose", model, at / "planted", "-o", audit / "exposure"],
         "extract": ["extract", model, "-f", FORM, "-o", audit / "extraction"],
         "extract --verify": ["extract", model, "--verify", at / "planted", "-o", audit / "verified"],

@@ -12,7 +12,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from cli.every_command import FORM, REPORTS, commands, save_untrained, write_inputs
+from cli.every_command import FORM, REPORTS, commands, save_checkpoint, save_untrained, write_inputs
 from cli.in_process import run
 from cli.test_hostile_paths import HOSTILE, NOT_UTF8, is_inert
 from coalmine.audits import runs
@@ -34,6 +34,7 @@ def world(request, tmp_path_factory):
     write_inputs(at)
     model = (at if request.param == "escapes" else folder) / "model"
     save_untrained(model, (at / "corpus.txt").read_text())
+    save_checkpoint(model.with_name("base"))
     ended = {name: (run(*given), run(*given, "--json")) for name, given in commands(at, model).items()}
     return at, model, ended
 

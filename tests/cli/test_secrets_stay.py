@@ -10,7 +10,16 @@ import stat
 
 import pytest
 
-from cli.every_command import FILLINGS, NATURAL, NUMBERS, PERSON, commands, save_untrained, write_inputs
+from cli.every_command import (
+    FILLINGS,
+    NATURAL,
+    NUMBERS,
+    PERSON,
+    commands,
+    save_checkpoint,
+    save_untrained,
+    write_inputs,
+)
 from cli.in_process import run
 from coalmine import CanarySet, load_model, serve
 from coalmine.errors import CoalmineError
@@ -69,6 +78,7 @@ def written_below(at):
 def world(tmp_path_factory):
     at = tmp_path_factory.mktemp("secrets")
     write_inputs(at)
+    save_checkpoint(at / "base")
     before = written_below(at)
     save_untrained(at / "model", (at / "corpus.txt").read_text())
     ended = {name: (run(*given), run(*given, "--json")) for name, given in commands(at, at / "model").items()}
@@ -105,7 +115,7 @@ def test_what_anybody_may_read_is_little(world):
     _, _, written = world
     public = {path.name for path in written if stat.S_IMODE(path.stat().st_mode) != 0o600}
     assert public <= {
-        "training.json", "verified.json", "comparison.json", "policy.toml", "junit.xml",
+        "training.json", "finetuning.json", "verified.json", "comparison.json", "policy.toml", "junit.xml",
         "report.html", "report.json", "report.md", "report.xml", "report.sarif",
     }  # fmt: skip
 

@@ -7,6 +7,7 @@ import pytest
 from faults.fork_server import ForkServer
 from faults.kill_runs import Case, Sweep, spread
 from faults.serving import served
+from integrations.tiny_training import tiny_gpt2
 from models.tiny_transformers import byte_level, tiny
 
 KILLS = 20
@@ -43,6 +44,29 @@ def test_a_recitation_through_an_endpoint(server, inputs, tmp_path):
         swept = Sweep(server, case, tmp_path / "run").through(spread(KILLS))
     assert len(swept.kills) >= KILLS
     assert swept.work < 2 * swept.whole_work, "all these runs together asked less than two whole ones would"
+
+
+@pytest.mark.parametrize("rank", ["0", "2"])
+def test_a_fine_tuning(server, inputs, tmp_path, rank):
+    """In full, where dropout draws from the generator, and with LoRA, whose adapters are drawn too."""
+    base = tmp_path / "base"
+    tiny_gpt2().save_pretrained(base)
+    byte_level().save_pretrained(base)
+    argv = (
+        "finetune",
+        base,
+        inputs / "planted",
+        "-o",
+        "out",
+        "--lora-rank",
+        rank,
+        "--epochs",
+        "2",
+        "--learning-rate",
+        "0.01",
+    )
+    swept = Sweep(server, Case((*argv, "--quiet")), tmp_path / "run").through(spread(6))
+    assert swept.resumed >= 3
 
 
 def test_a_training_that_is_watched(server, inputs, tmp_path):

@@ -256,7 +256,7 @@ READERS = (
         for name in (
             "exposure/exposure.json", "references/exposure.json", "references/scores.parquet", "extraction/extraction-f0.json",
             "extraction/verified.json", "membership/membership.json", "recitation.json", "provenance.json", "training.json",
-            "exposure-during-training.json", "run.json",
+            "finetuning.json", "exposure-during-training.json", "run.json",
         )
         for how, read in (("", _read_run), (", drawn", _draw_run))
     ),

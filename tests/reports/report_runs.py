@@ -16,6 +16,9 @@ from coalmine.records.documents import write_sealed
 from coalmine.records.watching import Moment
 from coalmine.statistics import exact_exposure, log_linear_trend, reference_exposures
 from coalmine.storage.files import sha256_of_file
+from coalmine.training.finetuning.base import Base
+from coalmine.training.finetuning.options import FinetuningOptions
+from coalmine.training.finetuning.record import FinetuningRecord
 from coalmine.training.options import TrainingOptions
 from coalmine.training.record import EpochRecord, TrainingRecord
 from reports.verdict_parts import KINDS
@@ -95,6 +98,27 @@ def save_training(directory, data_sha256="0" * 64, watched=(), parameters=5_000)
         watched=list(watched),
     )
     write_sealed(directory / "training.json", record)
+    return record
+
+
+def save_finetuning(directory, data_sha256="0" * 64):
+    """The record of a fine-tuning whose weights are those of `save_training`."""
+    record = FinetuningRecord(
+        options=FinetuningOptions(epochs=1),
+        base=Base(name="base", weights_sha256=["3" * 64], settings_sha256={"tokenizer.json": "4" * 64}),
+        data_sha256=data_sha256,
+        weights_sha256="1" * 64,
+        config_sha256="2" * 64,
+        documents=100,
+        tokens=10_000,
+        windows=100,
+        window=256,
+        context="BOS token '<s>'",
+        parameters=5_000,
+        trained_parameters=500,
+        epochs=[EpochRecord(epoch=1, steps=50, training_loss_bits=3.0, validation_loss_bits=3.1)],
+    )
+    write_sealed(directory / "finetuning.json", record)
     return record
 
 

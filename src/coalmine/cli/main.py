@@ -22,6 +22,7 @@ from coalmine.cli import (
     demo,
     expose,
     extract,
+    finetune,
     importing,
     index,
     membership,
@@ -61,6 +62,7 @@ app.command("plant")(plant.command)
 app.command("import")(importing.command)
 app.command("train")(train.command)
 app.command("quantize")(quantize.command)
+app.command("finetune")(finetune.command)
 app.command("expose")(expose.command)
 app.command("extract")(extract.command)
 app.command("membership")(membership.command)

@@ -11,10 +11,9 @@ import msgspec
 
 from coalmine.corpus.planting.manifest import MANIFESTS, CanarySet
 from coalmine.evidence.directories import audited_model
-from coalmine.evidence.run import Located, Run
+from coalmine.evidence.run import OF_TRAINING, Located, Run
 from coalmine.records.documents import Document
 from coalmine.storage.links import real_path
-from coalmine.training.record import TRAININGS
 
 # What a model's description says about how it was run, and not about which model it is.
 _HOW_IT_RAN = frozenset({"device", "precision", "context", "threads", "identity_sha256"})
@@ -59,15 +58,15 @@ def runs_by_model(found: Run) -> list[Run]:
     if not models:
         results_of("")
     # A directory with a training but no audit is a run too, in which nothing was tested.
-    for one in found.all(TRAININGS):
+    for of_training, one in [(of, one) for of in OF_TRAINING for one in found.all(of)]:
         near = _owners(models, one.path)
         if not near:
             near = [results_of(f"training {one.path}")]
             near[0].folders.add(one.path.parent)
         for results in near:
-            results.add(TRAININGS, one)
+            results.add(of_training, one)
     for kind, these in found.documents.items():
-        if kind.origin.model is not None or kind in {TRAININGS, MANIFESTS}:
+        if kind.origin.model is not None or kind in {*OF_TRAINING, MANIFESTS}:
             continue
         for one in these:
             for results in _owners(models, one.path):
@@ -132,7 +131,6 @@ def _name_of(run: Run) -> str:
     for name in ("weights", "name", "model"):
         if isinstance(model.get(name), str) and model[name]:
             return str(model[name])
-    trainings = run.all(TRAININGS)
-    if trainings:
-        return real_path(trainings[0].path).parent.name
+    if run.trainings:
+        return real_path(run.trainings[0].path).parent.name
     return real_path(run.paths[0]).name

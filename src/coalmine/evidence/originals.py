@@ -15,7 +15,6 @@ from coalmine.records.contradictions import refuse_contradictions
 from coalmine.records.documents import Document
 from coalmine.storage.files import sha256_of_file
 from coalmine.storage.links import real_path
-from coalmine.training.record import TRAININGS
 
 
 def other_weights(run: Run) -> str | None:
@@ -27,7 +26,7 @@ def other_weights(run: Run) -> str | None:
         if sha256_of_file(weights) not in digests:
             return f"the results are of other weights than those in {weights.parent.name}"
     known = _digests(model)
-    for path, record in run.all(TRAININGS):
+    for path, record in run.trainings:
         if known and record.weights_sha256 not in known:
             return f"the results are of other weights than those recorded in {run.shown(path)}"
     return None

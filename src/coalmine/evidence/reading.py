@@ -18,12 +18,11 @@ from coalmine.evidence.audit import Audit
 from coalmine.evidence.directories import audit_directory, audited_model, beside
 from coalmine.evidence.grouping import runs_by_model
 from coalmine.evidence.originals import check_manifest
-from coalmine.evidence.run import Located, Run
+from coalmine.evidence.run import OF_TRAINING, Located, Run
 from coalmine.models.reference.checkpoint import WEIGHTS_FILE
 from coalmine.records.documents import Document
 from coalmine.records.run_record import RUN_RECORDS, is_ours
 from coalmine.storage.links import real_path, refuse_circle
-from coalmine.training.record import TRAININGS
 
 
 def documents_of(audits: Sequence[Audit]) -> tuple[Document[Any], ...]:
@@ -32,7 +31,7 @@ def documents_of(audits: Sequence[Audit]) -> tuple[Document[Any], ...]:
     # What is about a model comes first: it decides which runs there are.
     return (
         *(kind for kind in results if kind.origin.model is not None),
-        TRAININGS,
+        *OF_TRAINING,
         *(kind for kind in results if kind.origin.model is None),
         MANIFESTS,
         RUN_RECORDS,

@@ -9,7 +9,11 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from coalmine.corpus.planting.manifest import MANIFESTS, CanarySet
 from coalmine.records.documents import Document
+from coalmine.training.finetuning.record import FINETUNINGS, FinetuningRecord
 from coalmine.training.record import TRAININGS, TrainingRecord
+
+# What coalmine writes beside weights that it trained.
+OF_TRAINING: tuple[Document[Any], ...] = (TRAININGS, FINETUNINGS)
 
 Record = TypeVar("Record")
 
@@ -77,6 +81,16 @@ class Run:
         """How the model was trained, where coalmine trained it."""
         return self.first(TRAININGS)
 
+    @property
+    def finetuning(self) -> FinetuningRecord | None:
+        """How the model was fine-tuned, where coalmine did so."""
+        return self.first(FINETUNINGS)
+
+    @property
+    def trainings(self) -> tuple[Located[TrainingRecord] | Located[FinetuningRecord], ...]:
+        """Both: each has the hashes of its data and of its weights."""
+        return (*self.all(TRAININGS), *self.all(FINETUNINGS))
+
     def about_models(self) -> Iterator[tuple[Document[Any], Located[Any], Mapping[str, Any]]]:
         """Each result that is about one model, with the description of that model; also those about secrets."""
         for kind, these in self.documents.items():
@@ -107,6 +121,8 @@ class Run:
     def validation_loss_bits(self) -> float | None:
         """The validation loss of the weights that were kept, in bits per token."""
         record = self.training
+        if record is None and self.finetuning is not None:
+            return self.finetuning.validation_loss_bits
         if record is None or not 1 <= record.best_epoch <= len(record.epochs):
             return None
         return record.epochs[record.best_epoch - 1].validation_loss_bits

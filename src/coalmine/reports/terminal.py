@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from coalmine.corpus.planting.importing import Imported
     from coalmine.corpus.planting.power import CopiesPower, FormatPower, Power
     from coalmine.training.family import TrainedModel
+    from coalmine.training.finetuning.tuner import FinetunedModel
 
 
 def planted_summary(made: Planted, power: Power | None = None) -> str:
@@ -122,4 +123,17 @@ def training_summary(trained: TrainedModel) -> str:
     return (
         f"Trained {record.parameters:,} parameters on {record.tokens:,} tokens, epochs: {len(record.epochs)}{stopped}.\n"
         f"Kept epoch {record.best_epoch}{loss}: {visible(str(trained.path))}"
+    )
+
+
+def finetuning_summary(tuned: FinetunedModel) -> str:
+    """How a fine-tuning ended."""
+    record = tuned.record
+    if not tuned.trained_now:
+        return f"{visible(str(tuned.path))} already holds this exact model; nothing was done."
+    loss = record.validation_loss_bits
+    validated = "" if loss is None else f"Validation loss {loss:.3f} bits per token: "
+    return (
+        f"Fine-tuned {record.trained_parameters:,} of {record.parameters:,} parameters of {visible(record.base.name)} on "
+        f"{record.tokens:,} tokens, epochs: {len(record.epochs)}.\n{validated}{visible(str(tuned.path))}"
     )

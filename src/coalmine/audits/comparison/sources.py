@@ -29,8 +29,10 @@ from coalmine.records import Estimate
 from coalmine.statistics.scores import checked_confidence
 from coalmine.storage.files import read_text, sha256_of_file, to_json
 from coalmine.storage.links import real_path
+from coalmine.training.finetuning.record import FinetuningRecord
+from coalmine.training.record import TrainingRecord
 
-# In place of a utility: take the validation loss of the run's own training.json.
+# In place of a utility: take the validation loss of the run's own training.json or finetuning.json.
 OWN = "own"
 
 
@@ -46,7 +48,7 @@ def compare_runs(
 
     `labels` has one entry per run, in their order: runs with the same one are trainings of one kind, which differ by their seeds, and
     None is a kind of its own. `utility` has one entry per run too: a number, a file with one number per line (one for each document),
-    or "own" for the validation loss of the run's training.json. Without it all runs have their own.
+    or "own" for the validation loss of the run's training.json or finetuning.json. Without it all runs have their own.
 
     >>> compare_runs(["plain", "private"], utility=["2.41", "2.63"]).pairs[0].utility_relation  # doctest: +SKIP
     'first better'
@@ -146,8 +148,8 @@ def save_comparison(comparison: Comparison, directory: str | os.PathLike[str]) -
 
 
 def own_utility(run: Run) -> UtilityMeasure | None:
-    """The validation loss of a run's training.json, with what decides which documents and tokens it is of."""
-    loss, record = run.validation_loss_bits, run.training
+    """The validation loss of a run's training.json or finetuning.json, with what decides which documents and tokens it is of."""
+    loss, record = run.validation_loss_bits, run.training or run.finetuning
     if loss is None or record is None:
         return None
     options = record.options
@@ -156,16 +158,21 @@ def own_utility(run: Run) -> UtilityMeasure | None:
         if record.validation_sha256 is msgspec.UNSET
         else record.validation_sha256
     )
-    # All words outside the vocabulary are one token, and the vocabulary is that of the training data.
-    tokens = [
-        options.tokens,
-        *([options.vocabulary, record.data_sha256] if options.tokens == "words" else []),
-    ]
     fields = None if record.fields is msgspec.UNSET else record.fields
     return UtilityMeasure(
         estimate=_without_interval(loss, "validation loss", f"validation loss {loss:.4g} bits per token"),
-        measured_on=hashlib.sha256(to_json([held_out, tokens, fields])).hexdigest(),
+        measured_on=hashlib.sha256(to_json([held_out, _tokens_of(record), fields])).hexdigest(),
     )
+
+
+def _tokens_of(record: TrainingRecord | FinetuningRecord) -> list[Any]:
+    """What decides into which tokens a text is cut, and after which it is read."""
+    if isinstance(record, FinetuningRecord):
+        return [record.base.tokenizer_sha256, record.context, record.window]
+    # All words outside the vocabulary are one token, and the vocabulary is that of the training data.
+    options = record.options
+    words = [options.vocabulary, record.data_sha256] if options.tokens == "words" else []
+    return [options.tokens, *words]
 
 
 def given_utility(given: str, confidence: float = 0.95) -> UtilityMeasure:

@@ -12,7 +12,6 @@ from coalmine.evidence.outcomes import PartOutcome, open_part
 from coalmine.evidence.run import Run
 from coalmine.evidence.words import FormatNames, format_names, times_in_words
 from coalmine.storage.links import real_path
-from coalmine.training.record import TRAININGS
 
 
 class NamedCanary(NamedTuple):
@@ -74,7 +73,7 @@ def _was_trained_on(run: Run, canaries: CanarySet) -> bool:
     """Whether the model was trained on the corpus of a manifest, by its own word, and the canaries are not those of another one."""
     told = {
         (run.model or {}).get("trained_on_sha256"),
-        *(record.data_sha256 for _, record in run.all(TRAININGS)),
+        *(record.data_sha256 for _, record in run.trainings),
     }
     if canaries.corpus is None or canaries.corpus.sha256_after not in told:
         return False

@@ -105,7 +105,7 @@ def _other_data(run: Run) -> Iterator[Finding]:
         str(model["trained_on_sha256"])
         for model in [run.model or {}]
         if isinstance(model.get("trained_on_sha256"), str)
-    } | ({run.training.data_sha256} if run.training is not None else set())
+    } | {record.data_sha256 for _, record in run.trainings}
     mismatch = corpus is not None and bool(trained_on) and corpus.sha256_after not in trained_on
     if mismatch and corpus is not None:
         said.append(
@@ -121,7 +121,7 @@ def _other_data(run: Run) -> Iterator[Finding]:
         elif corpus is None:
             missing = "the canaries.json does not say which corpus they were planted in"
         else:
-            missing = "the model does not say which data it was trained on, and no training.json was given"
+            missing = "the model does not say which data it was trained on, and no training.json or finetuning.json was given"
         evidence = f"Whether the model was trained on the planted corpus was not checked: {missing}."
         yield finding("CM501", "info", "not_tested", evidence)
 

@@ -1,0 +1,121 @@
+"""Records of fine-tuning: which base, what decided the run, and how it went (finetuning.json)."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from coalmine.engines.ledger import UNITS_FILE, WORK_FILES
+from coalmine.records.contradictions import count_problems, in_range
+from coalmine.records.documents import Document, Origin
+from coalmine.storage.files import PUBLIC, to_json
+from coalmine.training.finetuning.base import Base, result_files
+from coalmine.training.finetuning.options import FinetuningOptions
+from coalmine.training.record import EpochRecord
+
+RECORD_FILE = "finetuning.json"
+SCHEMA = "coalmine.finetuning/1"
+
+
+class FinetuningRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """How a checkpoint was fine-tuned; finetuning.json beside its weights, with their checksums."""
+
+    schema: str = SCHEMA
+    options: FinetuningOptions
+    base: Base
+    data_sha256: str
+    # Of the weights and their settings: model.safetensors and config.json, or those of the adapter.
+    weights_sha256: str
+    config_sha256: str
+    # Which fields of the data were read, where they are not the default, and the hash of a validation corpus, if there was one.
+    fields: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    validation_sha256: str | msgspec.UnsetType = msgspec.UNSET
+    documents: int
+    # Tokens that are predicted in one pass, and the windows that they are read in.
+    tokens: int
+    windows: int
+    window: int
+    # What comes before each document, as a run of an audit records it.
+    context: str
+    parameters: int
+    trained_parameters: int
+    epochs: list[EpochRecord]
+
+    @property
+    def validation_loss_bits(self) -> float | None:
+        """The validation loss of the weights, which are those of the last epoch, in bits per token."""
+        return self.epochs[-1].validation_loss_bits
+
+
+def finetuning_problems(record: FinetuningRecord) -> Iterator[str]:
+    """What cannot be true in the record of a fine-tuning."""
+    for what, number, least in (
+        ("documents", record.documents, 1),
+        ("tokens", record.tokens, 1),
+        ("windows", record.windows, 1),
+        ("tokens of a window", record.window, 1),
+        ("trained parameters", record.trained_parameters, 1),
+    ):
+        yield from count_problems(f"the number of {what}", number, least)
+    if record.windows > record.tokens:
+        yield f"it has {record.windows:,} windows, and {record.tokens:,} tokens in them"
+    if record.trained_parameters > record.parameters:
+        yield f"it trained {record.trained_parameters:,} of {record.parameters:,} parameters"
+    numbers = [one.epoch for one in record.epochs]
+    if numbers != list(range(1, record.options.epochs + 1)):
+        yield f"its {len(numbers)} epochs are not numbered from 1 to {record.options.epochs}"
+        return
+    for one in record.epochs:
+        yield from count_problems(f"epoch {one.epoch}: the number of steps", one.steps, 1)
+        yield from in_range(f"epoch {one.epoch}: the training loss", one.training_loss_bits, 0)
+        yield from in_range(f"epoch {one.epoch}: the validation loss", one.validation_loss_bits, 0)
+    if len({one.validation_loss_bits is None for one in record.epochs}) > 1:
+        yield "some of its epochs have a validation loss, and others have none"
+
+
+FINETUNINGS = Document(
+    record=FinetuningRecord,
+    schema=SCHEMA,
+    file=RECORD_FILE,
+    what="the record of a fine-tuning",
+    title="fine-tuning",
+    by="`coalmine finetune`",
+    holds="options, the base by its hashes, hashes of the data and of what was written, losses by epoch",
+    others={
+        "model.safetensors": "the weights, or `adapter_model.safetensors` with those of LoRA, and the files that transformers reads",
+        UNITS_FILE: "a fine-tuning that is not finished; its state is in `unfinished-*.npz`",
+    },
+    mode=PUBLIC,
+    problems=finetuning_problems,
+    companions=lambda record: dict(
+        zip(result_files(record.options), (record.weights_sha256, record.config_sha256), strict=True)
+    ),
+    work_files=WORK_FILES,
+    written_by="finetune",
+    origin=Origin(
+        is_measurement=False,
+        facts=lambda record: {"data_sha256": record.data_sha256, "seed": record.options.seed},
+    ),
+)
+
+
+def read_finetuning(path: str | os.PathLike[str]) -> FinetuningRecord:
+    """A finetuning.json, or the one in a model's directory, whose files are those that were written."""
+    return FINETUNINGS.load(Path(path))
+
+
+def fingerprint(
+    options: FinetuningOptions,
+    base: Base,
+    data_sha256: str,
+    fields: dict[str, str] | msgspec.UnsetType,
+    validation_sha256: str | msgspec.UnsetType,
+) -> str:
+    """Equal for two runs exactly when they should end with the same bytes."""
+    further = [None if given is msgspec.UNSET else given for given in (fields, validation_sha256)]
+    hashes = [base.weights_sha256, base.settings_sha256]
+    return hashlib.sha256(to_json([options, hashes, data_sha256, *further])).hexdigest()

@@ -1,0 +1,241 @@
+"""One fine-tuning, from the first batch or from the state that a stopped run kept to the files of the result."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import inspect
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from coalmine.engines.threads import computing_threads
+from coalmine.engines.units import Arrays, Running
+from coalmine.errors import CorpusError, InputError, ModelOutputError
+from coalmine.models.transformers.libraries import quiet
+from coalmine.randomness import child_seed
+from coalmine.storage.files import to_json
+from coalmine.training.data import IGNORED, TrainingText, hold_out
+from coalmine.training.finetuning.base import Base, Subject, open_base, result_files, saved_network
+from coalmine.training.finetuning.options import FinetuningOptions
+from coalmine.training.finetuning.record import FinetuningRecord
+from coalmine.training.finetuning.rows import (
+    Batch,
+    Windows,
+    batch_of,
+    epoch_batches,
+    validation_batches,
+    window_length,
+    windows_of,
+)
+from coalmine.training.record import EpochRecord
+from coalmine.training.run import BITS
+from coalmine.training.state import Learned, restore, state_arrays
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "adamw": torch.optim.AdamW,
+    "sgd": torch.optim.SGD,
+}
+
+
+class Finetuned(NamedTuple):
+    """What a fine-tuning ends with: the files of the network by name, and the record of how it was trained."""
+
+    files: dict[str, bytes]
+    record: FinetuningRecord
+
+
+class _Position(msgspec.Struct, forbid_unknown_fields=True):
+    """How far a run has come; plain JSON, so that it can be kept."""
+
+    epoch: int = 0
+    batch: int = 0
+    step: int = 0
+    # Sums over the current epoch, in nats and tokens.
+    loss: float = 0.0
+    tokens: int = 0
+    epochs: list[EpochRecord] = msgspec.field(default_factory=list)
+
+
+class FinetuningRun:
+    """Holds the network, the optimizer and the position, and moves them forward; `running` keeps the state and gets the progress."""
+
+    def __init__(
+        self,
+        directory: Path,
+        base: Base,
+        text: TrainingText,
+        options: FinetuningOptions,
+        running: Running,
+        size: int,
+    ) -> None:
+        self.directory, self.base, self.text, self.options, self.running = (
+            directory,
+            base,
+            text,
+            options,
+            running,
+        )
+        self._size, self._reported = size, 0
+
+    def finish(self) -> Finetuned:
+        """Train to the end, from what a stopped run kept if there is something."""
+        options = self.options
+        with computing_threads(options.threads), quiet():
+            self._prepare()
+            self._report("resumed" if self.position.step else "")
+            while self.position.epoch < options.epochs:
+                self._run_epoch()
+                self.running.keep(self._state)
+            self.network.eval()
+            files = saved_network(self.network, self.directory)
+        return Finetuned(files, self._record(files))
+
+    def _prepare(self) -> None:
+        options = self.options
+        torch.manual_seed(child_seed(options.seed, "finetune", "torch") % 2**63)
+        self.subject: Subject = open_base(self.directory, options)
+        self.network: Any = self.subject.network
+        self._takes_positions = "position_ids" in inspect.signature(_own(self.network).forward).parameters
+        self._cut_texts()
+        # As one module, so that the state of a run has what changes and not the rest of the base.
+        self.trained = torch.nn.ParameterList(one for one in self.network.parameters() if one.requires_grad)
+        self.optimizer = _OPTIMIZERS[options.optimizer](
+            self.trained.parameters(), lr=options.rate, weight_decay=options.weight_decay
+        )
+        self.position = _Position()
+        kept = self.running.kept()
+        if kept is not None:
+            try:
+                _, position = restore(kept, self.trained, self.optimizer)
+                self.position = msgspec.json.decode(position, type=_Position)
+            except (KeyError, RuntimeError, TypeError, ValueError):
+                raise InputError(
+                    "the fine-tuning that was stopped here was begun by another version of coalmine, and cannot be resumed; "
+                    "remove its unfinished files to train from the start"
+                ) from None
+
+    def _cut_texts(self) -> None:
+        options, documents, held_out = self.options, self.text.documents, self.text.held_out
+        if held_out is None:
+            documents, held_out = hold_out(documents, self.text.planted, options.holdout, options.seed)
+        self.length = window_length(self.subject, options)
+        self.documents = len(documents.texts)
+        self.training: Windows = windows_of(documents.texts, self.subject, self.length)
+        self.validation: Windows = windows_of(held_out.texts, self.subject, self.length)
+        self._tokens = int(self.training.lengths.sum())
+        if not self._tokens:
+            raise CorpusError("there are no tokens to train on; check the corpus")
+
+    def _run_epoch(self) -> None:
+        position = self.position
+        batches = epoch_batches(self.training, self.options, position.epoch)
+        self.network.train()
+        while position.batch < len(batches):
+            batch = batch_of(self.training, batches[position.batch])
+            position.loss += self._learn(batch)
+            position.tokens += batch.tokens
+            position.batch += 1
+            position.step += 1
+            self._report(f"epoch {position.epoch + 1}, {self._mean_bits():.3f} bits per token")
+            self.running.keep(self._state)
+        self._end_epoch(len(batches))
+
+    def _learn(self, batch: Batch) -> float:
+        """One batch; returns its loss in nats, summed over its tokens."""
+        self.optimizer.zero_grad(set_to_none=True)
+        summed = self._losses(batch).sum()
+        (summed / batch.tokens).backward()  # type: ignore[no-untyped-call]  # torch leaves this one without types
+        if self.options.clip:
+            torch.nn.utils.clip_grad_norm_(self.trained.parameters(), self.options.clip)
+        self.optimizer.step()
+        loss = float(summed.detach())
+        bits = loss * BITS / batch.tokens
+        # A loss far worse than guessing is as useless as NaN.
+        if not bits < 100 * np.log2(self.subject.reader.tokenizer.size):
+            raise ModelOutputError(
+                f"fine-tuning diverged at step {self.position.step + 1}: the loss became {bits:.3g} bits per token; "
+                f"use a smaller learning rate than {self.options.rate}"
+            )
+        return loss
+
+    def _losses(self, batch: Batch) -> Tensor:
+        """(rows,) losses in nats, each summed over the tokens of a window; padding has none."""
+        device = self.network.device
+        further = {"position_ids": batch.positions.to(device)} if self._takes_positions else {}
+        logits = self.network(input_ids=batch.read.to(device), use_cache=False, **further).logits
+        losses = F.cross_entropy(
+            logits.flatten(0, 1), batch.expected.to(device).flatten(), ignore_index=IGNORED, reduction="none"
+        )
+        return losses.view(batch.expected.shape).sum(dim=1)
+
+    def _end_epoch(self, steps: int) -> None:
+        position = self.position
+        position.epochs.append(
+            EpochRecord(
+                epoch=position.epoch + 1,
+                steps=steps,
+                training_loss_bits=self._mean_bits(),
+                validation_loss_bits=self._validation_bits(),
+            )
+        )
+        position.epoch += 1
+        position.batch = position.tokens = 0
+        position.loss = 0.0
+
+    @torch.no_grad()
+    def _validation_bits(self) -> float | None:
+        if not self.validation.tokens:
+            return None
+        self.network.eval()
+        loss = 0.0
+        for places in validation_batches(self.validation, self.options):
+            loss += float(self._losses(batch_of(self.validation, places)).sum())
+        return loss * BITS / int(self.validation.lengths.sum())
+
+    def _report(self, note: str) -> None:
+        """Report how much of the whole is done."""
+        tokens = len(self.position.epochs) * self._tokens + self.position.tokens
+        done = self._size * tokens // (self._tokens * self.options.epochs)
+        amount, self._reported = done - self._reported, done
+        with contextlib.suppress(KeyboardInterrupt):  # `keep` stops the run too, after keeping the state
+            self.running.advance(amount, note)
+
+    def _state(self) -> Arrays:
+        return state_arrays(self.trained, self.optimizer, Learned({}, ()), to_json(self.position))
+
+    def _mean_bits(self) -> float:
+        return self.position.loss * BITS / max(1, self.position.tokens)
+
+    def _record(self, files: dict[str, bytes]) -> FinetuningRecord:
+        weights, config = (hashlib.sha256(files[name]).hexdigest() for name in result_files(self.options))
+        return FinetuningRecord(
+            options=self.options,
+            base=self.base,
+            data_sha256=self.text.sha256,
+            weights_sha256=weights,
+            config_sha256=config,
+            fields=self.text.fields,
+            validation_sha256=self.text.validation_sha256,
+            documents=self.documents,
+            tokens=self._tokens,
+            windows=len(self.training.tokens),
+            window=self.length,
+            context=str(self.subject.reader.describe()["context"]),
+            parameters=sum(one.numel() for one in self.network.parameters()),
+            trained_parameters=sum(one.numel() for one in self.trained.parameters()),
+            epochs=self.position.epochs,
+        )
+
+
+def _own(network: Any) -> Any:
+    """The model inside the wrapper of an adapter."""
+    return network.get_base_model() if hasattr(network, "peft_config") else network
