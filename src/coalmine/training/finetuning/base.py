@@ -130,7 +130,8 @@ def saved_network(network: Any, directory: Path) -> dict[str, bytes]:
 def _saved_whole(network: Any) -> dict[str, bytes]:
     """What transformers would save, in memory: a directory for it could be left behind, with all that the model memorized."""
     from safetensors.torch import save
-    from transformers import modeling_utils as own
+    from transformers.core_model_loading import revert_weight_conversion
+    from transformers.modeling_utils import remove_tied_weights_from_state_dict
 
     network.config.dtype = str(network.dtype).removeprefix("torch.")
     network.config.architectures = [type(network).__name__]
@@ -138,8 +139,8 @@ def _saved_whole(network: Any) -> dict[str, bytes]:
         "the fine-tuned network cannot be saved", "check that transformers can save the base"
     ):
         # Tied tensors once, under the names that checkpoints of this architecture have.
-        tensors = own.remove_tied_weights_from_state_dict(network.state_dict(), network)
-        tensors = own.revert_weight_conversion(network, tensors)
+        tensors = remove_tied_weights_from_state_dict(network.state_dict(), network)
+        tensors = revert_weight_conversion(network, tensors)
         weights = save(
             {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, {"format": "pt"}
         )

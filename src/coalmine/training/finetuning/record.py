@@ -86,7 +86,7 @@ FINETUNINGS = Document(
     by="`coalmine finetune`",
     holds="options, the base by its hashes, hashes of the data and of what was written, losses by epoch",
     others={
-        "model.safetensors": "the weights, or `adapter_model.safetensors` with those of LoRA, and the files that transformers reads",
+        "adapter_model.safetensors": "the weights of LoRA; without it, the files of the whole model as transformers names them",
         UNITS_FILE: "a fine-tuning that is not finished; its state is in `unfinished-*.npz`",
     },
     mode=PUBLIC,

@@ -33,7 +33,7 @@ class Windows(NamedTuple):
         return np.array([len(window) - 1 for window in self.tokens], dtype=np.int64)
 
 
-class Batch(NamedTuple):
+class WindowBatch(NamedTuple):
     """Some windows side by side, padded on the right."""
 
     read: Tensor  # (rows, time)
@@ -70,13 +70,15 @@ def windows_of(texts: Sequence[str], subject: Subject, length: int) -> Windows:
     return Windows(tokens, np.array(documents, dtype=np.int64))
 
 
-def batch_of(windows: Windows, places: IntArray) -> Batch:
+def batch_of(windows: Windows, places: IntArray) -> WindowBatch:
     """Some of the windows side by side."""
     rows = [windows.tokens[place] for place in places]
     read = padded([row[:-1] for row in rows], 0)
     # Given for each row: a network that makes one row of them for all would hide which window moved their embeddings.
     positions = torch.arange(read.shape[1]).expand(read.shape).contiguous()
-    return Batch(read, positions, padded([row[1:] for row in rows], IGNORED), sum(map(len, rows)) - len(rows))
+    return WindowBatch(
+        read, positions, padded([row[1:] for row in rows], IGNORED), sum(map(len, rows)) - len(rows)
+    )
 
 
 def epoch_batches(windows: Windows, options: FinetuningOptions, epoch: int) -> list[IntArray]:

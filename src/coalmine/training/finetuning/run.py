@@ -25,7 +25,7 @@ from coalmine.training.finetuning.base import Base, Subject, open_base, result_f
 from coalmine.training.finetuning.options import FinetuningOptions
 from coalmine.training.finetuning.record import FinetuningRecord
 from coalmine.training.finetuning.rows import (
-    Batch,
+    WindowBatch,
     Windows,
     batch_of,
     epoch_batches,
@@ -149,7 +149,7 @@ class FinetuningRun:
             self.running.keep(self._state)
         self._end_epoch(len(batches))
 
-    def _learn(self, batch: Batch) -> float:
+    def _learn(self, batch: WindowBatch) -> float:
         """One batch; returns its loss in nats, summed over its tokens."""
         self.optimizer.zero_grad(set_to_none=True)
         summed = self._losses(batch).sum()
@@ -167,7 +167,7 @@ class FinetuningRun:
             )
         return loss
 
-    def _losses(self, batch: Batch) -> Tensor:
+    def _losses(self, batch: WindowBatch) -> Tensor:
         """(rows,) losses in nats, each summed over the tokens of a window; padding has none."""
         device = self.network.device
         further = {"position_ids": batch.positions.to(device)} if self._takes_positions else {}
