@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from models.tiny_transformers import byte_level, tiny
 from waiting import wait_until
 
 PIN = "my pin is {digits:3}"
@@ -63,6 +64,8 @@ def make_inputs(server, folder):
     run("index", "planted/corpus.txt", "-o", "index")
     run("index", "planted/corpus.txt", "--tokenizer", "model-0", "-o", "tokens")
     run("policy", "init", "policy.toml")
+    tiny("gpt2", len(byte_level())).save_pretrained(folder / "base")
+    byte_level().save_pretrained(folder / "base")
 
 
 @contextlib.contextmanager
@@ -220,6 +223,13 @@ def _corpora():
         ("train", "planted", "-o", "out", *SMALL),
         unfinished=("unfinished*",),
         pairs=(("training.json", "model.safetensors"), ("config.json", "model.safetensors")),
+    )
+    yield Case(
+        "finetune",
+        ("finetune", "base", "planted", "-o", "out", "--epochs", "1"),
+        unfinished=("unfinished*",),
+        pairs=(("finetuning.json", "model.safetensors"), ("finetuning.json", "tokenizer.json")),
+        most=6,
     )
 
 

@@ -65,11 +65,11 @@ def base_in(directory: Path) -> Base:
     return Base(
         name=directory.resolve().name,
         weights_sha256=[sha256_of_file(path) for path in checkpoint_files(directory)],
-        settings_sha256={path.name: sha256_of_file(path) for path in (config, *_copied(directory))},
+        settings_sha256={path.name: sha256_of_file(path) for path in (config, *taken_over_from(directory))},
     )
 
 
-class Subject(NamedTuple):
+class TunedNetwork(NamedTuple):
     """A network that is fine-tuned, and how an audit reads texts with it."""
 
     network: Any
@@ -78,7 +78,7 @@ class Subject(NamedTuple):
     end: int | None
 
 
-def open_base(directory: Path, options: FinetuningOptions) -> Subject:
+def open_base(directory: Path, options: FinetuningOptions) -> TunedNetwork:
     """Load a checkpoint, with fresh LoRA adapters on it if the options ask for them: these are drawn from torch's generator."""
     try:
         from coalmine.models.transformers.causal import from_transformers
@@ -96,7 +96,7 @@ def open_base(directory: Path, options: FinetuningOptions) -> Subject:
         reader = from_transformers(found.model, found.tokenizer, context=options.context)
     network = _with_lora(found.model, options) if options.lora_rank else found.model
     ends = found.tokenizer.eos_token_id
-    return Subject(network, reader, next(iter(reader.context), None) if ends is None else int(ends))
+    return TunedNetwork(network, reader, next(iter(reader.context), None) if ends is None else int(ends))
 
 
 def _with_lora(model: Any, options: FinetuningOptions) -> Any:
@@ -175,11 +175,7 @@ def result_files(options: FinetuningOptions) -> tuple[str, str]:
     return (ADAPTER_WEIGHTS_FILE, ADAPTER_FILE) if options.lora_rank else (WEIGHTS_FILE, CONFIG_FILE)
 
 
-def tokenizer_of(directory: Path) -> dict[str, bytes]:
+def taken_over_from(directory: Path) -> list[Path]:
     """The files that a whole model takes over from its base, byte by byte, so that texts are cut in the same way."""
-    return {path.name: path.read_bytes() for path in _copied(directory)}
-
-
-def _copied(directory: Path) -> list[Path]:
     further = [directory / name for name in (_GENERATION_FILE, _CHAT_FILE)]
     return [*tokenizer_files(directory), *(path for path in further if path.is_file())]

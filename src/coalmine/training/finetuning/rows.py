@@ -14,7 +14,7 @@ from coalmine.models.protocols import IntArray
 from coalmine.models.tokenizing import OpenTokenizer
 from coalmine.randomness import arrays
 from coalmine.training.data import IGNORED
-from coalmine.training.finetuning.base import Subject
+from coalmine.training.finetuning.base import TunedNetwork
 from coalmine.training.finetuning.options import USUAL_WINDOW, FinetuningOptions
 from coalmine.training.lessons import BATCHES_SORTED_TOGETHER, cut, padded
 
@@ -42,7 +42,7 @@ class WindowBatch(NamedTuple):
     tokens: int
 
 
-def window_length(subject: Subject, options: FinetuningOptions) -> int:
+def window_length(subject: TunedNetwork, options: FinetuningOptions) -> int:
     """How many tokens are read at once."""
     most = subject.reader.max_length
     if options.window is None:
@@ -54,7 +54,7 @@ def window_length(subject: Subject, options: FinetuningOptions) -> int:
     return options.window
 
 
-def windows_of(texts: Sequence[str], subject: Subject, length: int) -> Windows:
+def windows_of(texts: Sequence[str], subject: TunedNetwork, length: int) -> Windows:
     """Texts as an audit reads them, each after the context and before the token that ends it, cut into windows."""
     tokenizer = subject.reader.tokenizer
     encode = tokenizer.encode_open if isinstance(tokenizer, OpenTokenizer) else tokenizer.encode

@@ -21,7 +21,7 @@ from coalmine.models.transformers.libraries import quiet
 from coalmine.randomness import child_seed
 from coalmine.storage.files import to_json
 from coalmine.training.data import IGNORED, TrainingText, hold_out
-from coalmine.training.finetuning.base import Base, Subject, open_base, result_files, saved_network
+from coalmine.training.finetuning.base import Base, TunedNetwork, open_base, result_files, saved_network
 from coalmine.training.finetuning.options import FinetuningOptions
 from coalmine.training.finetuning.record import FinetuningRecord
 from coalmine.training.finetuning.rows import (
@@ -53,7 +53,7 @@ class Finetuned(NamedTuple):
     record: FinetuningRecord
 
 
-class _Position(msgspec.Struct, forbid_unknown_fields=True):
+class _TuningPosition(msgspec.Struct, forbid_unknown_fields=True):
     """How far a run has come; plain JSON, so that it can be kept."""
 
     epoch: int = 0
@@ -102,7 +102,7 @@ class FinetuningRun:
     def _prepare(self) -> None:
         options = self.options
         torch.manual_seed(child_seed(options.seed, "finetune", "torch") % 2**63)
-        self.subject: Subject = open_base(self.directory, options)
+        self.subject: TunedNetwork = open_base(self.directory, options)
         self.network: Any = self.subject.network
         self._takes_positions = "position_ids" in inspect.signature(_own(self.network).forward).parameters
         self._cut_texts()
@@ -111,12 +111,12 @@ class FinetuningRun:
         self.optimizer = _OPTIMIZERS[options.optimizer](
             self.trained.parameters(), lr=options.rate, weight_decay=options.weight_decay
         )
-        self.position = _Position()
+        self.position = _TuningPosition()
         kept = self.running.kept()
         if kept is not None:
             try:
                 _, position = restore(kept, self.trained, self.optimizer)
-                self.position = msgspec.json.decode(position, type=_Position)
+                self.position = msgspec.json.decode(position, type=_TuningPosition)
             except (KeyError, RuntimeError, TypeError, ValueError):
                 raise InputError(
                     "the fine-tuning that was stopped here was begun by another version of coalmine, and cannot be resumed; "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,18 @@ from coalmine.engines.units import Arrays
 from coalmine.errors import CorpusError, InputError, ModelOutputError
 from coalmine.models.reference.checkpoint import check_readable_name, require_torch
 from coalmine.progress import Progress, Silent
-from coalmine.storage.files import PRIVATE, check_places, no_empty_directory, together, write_bytes
+from coalmine.storage.files import (
+    PRIVATE,
+    check_places,
+    no_empty_directory,
+    read_bytes,
+    together,
+    write_bytes,
+)
 from coalmine.storage.unfinished import sole_use
 from coalmine.storage.work_files import remove_abandoned
 from coalmine.training.data import TrainingText, read_corpus
-from coalmine.training.finetuning.base import base_in, result_files, tokenizer_of
+from coalmine.training.finetuning.base import base_in, result_files, taken_over_from
 from coalmine.training.finetuning.options import finetuning_options
 from coalmine.training.finetuning.record import (
     FINETUNINGS,
@@ -76,8 +84,11 @@ def finetune(
     chosen, directory = finetuning_options(options), Path(out)
     require_torch("fine-tuning")
     check_readable_name(directory)
-    check_places(directory, *result_files(chosen), RECORD_FILE, UNITS_FILE)
     start = Path(base).absolute()
+    taken_over = [] if chosen.lora_rank else taken_over_from(start)
+    check_places(
+        directory, *result_files(chosen), *(path.name for path in taken_over), RECORD_FILE, UNITS_FILE
+    )
     if start.resolve() == directory.resolve():
         raise InputError(f"{directory} is the base, which stays as it is; choose another directory")
     with no_empty_directory(directory), sole_use(directory):
@@ -89,7 +100,7 @@ def finetune(
         trained_now = record is None
         if record is None:
             arrays = _run(work, ledger, engine, progress or Silent())
-            record = _save(arrays, directory, {} if chosen.lora_rank else tokenizer_of(start))
+            record = _save(arrays, directory, taken_over)
         ledger.forget()
         remove_abandoned(directory)  # by a run that was killed while writing
     return FinetunedModel(path=directory, record=record, trained_now=trained_now)
@@ -139,12 +150,13 @@ def _run(work: FinetuningWork, ledger: Ledger, engine: Engine | str | None, prog
     return arrays
 
 
-def _save(arrays: Arrays, directory: Path, taken_over: dict[str, bytes]) -> FinetuningRecord:
+def _save(arrays: Arrays, directory: Path, taken_over: Sequence[Path]) -> FinetuningRecord:
     """Write the files; what a model memorizes is in its weights, so all but the record are private."""
-    contents = {name: array.tobytes() for name, array in arrays.items()}
+    contents = {path.name: read_bytes(path, "a file of the base") for path in taken_over}
+    contents |= {name: array.tobytes() for name, array in arrays.items()}
     record = contents.pop(RECORD_FILE)
     with together():
-        for name, content in {**taken_over, **contents}.items():
+        for name, content in contents.items():
             write_bytes(directory / name, content, mode=PRIVATE)
         # Last, because it has the hashes of the others.
         write_bytes(directory / RECORD_FILE, record, mode=FINETUNINGS.mode)
