@@ -70,6 +70,7 @@ SLOW = {
     "corpus/planting/test_full_disk.py",
     "corpus/planting/test_planting.py",
     "corpus/planting/test_power.py",
+    "corpus/planting/test_unseen.py",
     "corpus/redaction/test_redacting.py",
     "corpus/secrets/test_labeled.py",
     "corpus/secrets/test_scanning.py",

@@ -239,3 +239,17 @@ def test_work_without_end_is_refused_although_the_automaton_is_small(monkeypatch
     monkeypatch.setattr("coalmine.formats.fragments.MAX_STEPS", 5_000)
     with pytest.raises(FormatError, match="about as much work"):
         Format(template)
+
+
+@pytest.mark.parametrize(
+    ("template", "words", "position", "message"),
+    [
+        ("my {unseen:4}", None, 3, "needs texts that never occur in the training data"),
+        ("my {unseen:4}", [], 3, "the word list of an 'unseen' hole is empty"),
+        ("{unseen:4} {word:2}", ["ox"], 11, "cannot have both"),
+    ],
+)
+def test_unseen_text_has_to_be_given_and_is_the_only_list(template, words, position, message):
+    error = error_of(template, words=words)
+    assert message in error.sentence
+    assert error.position == position

@@ -103,3 +103,8 @@ def test_braces_in_literals_and_regular_expressions():
     assert list(Format("{{{choice:a|b}}}")) == ["{a}", "{b}"]
     assert list(Format(r"{re:\{[{}]{1}\}}}}")) == ["{{}}", "{}}}"]
     assert list(Format("{re:[]}a]}")) == ["]", "a", "}"]
+
+
+def test_unseen_characters_follow_each_other_and_longer_texts_have_spaces_between():
+    assert set(Format("{unseen:2}", words=["a", "b"])) == {"aa", "ab", "ba", "bb"}
+    assert set(Format("{unseen:2}", words=["ox", "cow"])) == {"ox ox", "ox cow", "cow ox", "cow cow"}

@@ -31,7 +31,10 @@ Corpus = Annotated[Path, typer.Argument(help=_CORPUS_HELP)]
 OptionalCorpus = Annotated[Path | None, typer.Argument(help=_CORPUS_HELP)]
 Overwrite = Annotated[bool, Option("Replace what an earlier run wrote to --out.")]
 Words = Annotated[
-    Path | None, Option("For {word:n}: a file with one word per line, or a word model's directory.")
+    Path | None,
+    Option(
+        "For {word:n}: a file with one word per line, or a word model's directory; for {unseen:n}: its canaries.json."
+    ),
 ]
 
 
@@ -84,13 +87,21 @@ def formats_from(templates: Iterable[str], words: list[str] | None) -> list[Form
     """Secret formats, with the words of `--words` for those that need them."""
     from coalmine.formats.format import Format
 
-    return [Format(template, words=words if "{word:" in template else None) for template in templates]
+    listed = ("{word:", "{unseen:")
+    return [
+        Format(template, words=words if any(hole in template for hole in listed) else None)
+        for template in templates
+    ]
 
 
 def words_from(path: Path | None) -> list[str] | None:
-    """The words for {word:n}: a file with one word per line, or the vocabulary of a word model's directory."""
+    """The words for {word:n} or {unseen:n}: a file with one per line, the vocabulary of a word model's directory, or a canaries.json."""
     if path is None:
         return None
+    if path.suffix == ".json":
+        from coalmine.corpus.planting.manifest import CanarySet
+
+        return sorted({word for form in CanarySet.load(path).formats.values() for word in form.words or ()})
     if path.is_dir():
         from coalmine.models.reference.checkpoint import vocabulary_words
 

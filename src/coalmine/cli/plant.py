@@ -27,6 +27,7 @@ from coalmine.storage.files import check_places
 
 if TYPE_CHECKING:
     from coalmine.corpus.planting.planting import Planted
+    from coalmine.formats.format import Format
 
 
 class Plant(Arguments, frozen=True, kw_only=True):
@@ -76,9 +77,9 @@ def command(given: Plant) -> int:
         listed, sources = words_from(given.words), given.source_format
         made = plant(
             corpus,
-            formats_from(templates, listed),
+            _formats(templates, listed),
             out=out,
-            source_format=None if sources is None else formats_from(sources, listed),
+            source_format=None if sources is None else _formats(sources, listed),
             options=msgspec.structs.replace(given.options, fields=given.columns.fields()),
             overwrite=given.overwrite,
             progress=output.progress(),
@@ -91,6 +92,13 @@ def command(given: Plant) -> int:
         )
         _show(made, output)
     return 0
+
+
+def _formats(templates: list[str], words: list[str] | None) -> list[Format | str]:
+    """Formats, and templates as they are where the corpus decides what fills them."""
+    from coalmine.corpus.planting.unseen import has_unseen
+
+    return [one if has_unseen(one) else formats_from([one], words)[0] for one in templates]
 
 
 def _show(made: Planted, output: Output) -> None:

@@ -23,6 +23,7 @@ from coalmine.corpus.planting.survival import Survival as Survival, check_surviv
 from coalmine.corpus.redaction.options import RedactOptions as RedactOptions
 from coalmine.corpus.redaction.redacting import redact as redact
 from coalmine.corpus.redaction.report import Redaction as Redaction
+from coalmine.corpus.planting.unseen import unseen_texts as unseen_texts
 from coalmine.corpus.planting.verifying import Verification as Verification, verify_planted as verify_planted
 from coalmine.corpus.secrets.canaries import NaturalCanaries as NaturalCanaries
 from coalmine.corpus.secrets.natural import NaturalOptions as NaturalOptions

@@ -38,12 +38,12 @@ class Format:
     make the same string are one member. The holes are `{digits:n}`, `{letters:n}` (a-z), `{hex:n}` (0-9a-f), `{alnum:n}`
     (0-9a-z), `{ssn}`, `{card}` (sixteen digits with a Luhn check digit), `{luhn:r+**-**}` and `{mod97:r+**-**}` (digits with
     that checksum), `{phone}` (NXX-NXX-XXXX), `{uuid}` (version 4),
-    `{word:n}` (words of `words` joined by spaces), `{choice:a|b|c}` and `{re:...}` (a regular expression for a
-    finite set); `{{` and `}}` are literal braces.
+    `{word:n}` (words of `words` joined by spaces), `{unseen:n}` (texts of `words` that never occur in the training data),
+    `{choice:a|b|c}` and `{re:...}` (a regular expression for a finite set); `{{` and `}}` are literal braces.
 
     Attributes:
         template: the format as it was written.
-        words: what `{word:n}` draws from, or None.
+        words: what `{word:n}` or `{unseen:n}` draws from, or None.
         automaton: the members as an automaton over characters.
 
     >>> secret = Format("my pin is {digits:4}")
@@ -290,6 +290,14 @@ def _compiled(template: str, pieces: tuple[Piece, ...], words: Sequence[str] | N
             template,
             0,
             "write a hole, such as {digits:9}",
+        )
+    listed = {hole.name: hole.position for hole in holes if hole.name in {"word", "unseen"}}
+    if len(listed) > 1:
+        raise FormatError(
+            "a format cannot have both 'word' and 'unseen' holes, because it has one list of words",
+            template,
+            max(listed.values()),
+            "use {choice:a|b} for the words, or two formats",
         )
     current = holes[0]
     try:

@@ -1,4 +1,4 @@
-"""The kinds of holes and their fillings: digits, payment cards, personal numbers (SSN, phone), words and regular expressions."""
+"""The kinds of holes and their fillings: digits, payment cards, personal numbers (SSN, phone), words, unseen text, regular expressions."""
 
 from __future__ import annotations
 
@@ -164,22 +164,41 @@ def random_uuid(place: HoleContext) -> int:
 def words_with_spaces(place: HoleContext) -> int:
     """The given number of words from the list, joined by single spaces."""
     number = _length(place)
-    if place.words is None:
-        place.refuse(
-            "a 'word' hole needs a word list",
-            place.hole.position,
-            "give one, as in Format(template, words=[...]) or with --words",
-        )
-    if not place.words or "" in place.words:
-        which = "has an empty word in it" if place.words else "is empty"
-        place.refuse(
-            f"the word list of a 'word' hole {which}", place.hole.position, "give words of one letter or more"
-        )
-    word = place.fragments.strings(place.words)
+    advice = "give one, as in Format(template, words=[...]) or with --words"
+    word = place.fragments.strings(_listed(place, "a word list", advice))
     result = word
     for _ in range(number - 1):
         result = place.fragments.joined(word, place.fragments.literal(" ", result))
     return result
+
+
+def unseen_texts(place: HoleContext) -> int:
+    """Texts of the list, which never occur in the training data: characters one after the other, longer ones with single spaces."""
+    advice = (
+        "`coalmine plant` finds them in the corpus; elsewhere give the canaries.json that has them with --words, or "
+        "Format(template, words=[...])"
+    )
+    texts = _listed(place, "texts that never occur in the training data", advice)
+    if max(map(len, texts)) > 1:
+        return words_with_spaces(place)
+    return _repeated("".join(texts))(place)
+
+
+def _listed(place: HoleContext, what: str, advice: str) -> tuple[str, ...]:
+    """The list that a hole draws from."""
+    name = place.hole.name
+    if place.words is None:
+        place.refuse(
+            f"{'an' if name == 'unseen' else 'a'} {name!r} hole needs {what}", place.hole.position, advice
+        )
+    if not place.words or "" in place.words:
+        which = "has an empty word in it" if place.words else "is empty"
+        place.refuse(
+            f"the word list of {'an' if name == 'unseen' else 'a'} {name!r} hole {which}",
+            place.hole.position,
+            "give words of one letter or more",
+        )
+    return place.words
 
 
 def one_of(place: HoleContext) -> int:
@@ -226,6 +245,7 @@ KINDS = {
     "phone": HoleKind("{phone}", phone_number),
     "uuid": HoleKind("{uuid}", random_uuid),
     "word": HoleKind("{word:3}", words_with_spaces),
+    "unseen": HoleKind("{unseen:4}", unseen_texts),
     "choice": HoleKind("{choice:a|b|c}", one_of),
     "re": HoleKind("{re:[A-Z]{2}[0-9]{6}}", regular_expression),
 }

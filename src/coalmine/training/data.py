@@ -14,6 +14,7 @@ from msgspec import UNSET, UnsetType
 from coalmine.corpus.files.documents import CorpusDocument, Fields
 from coalmine.corpus.files.reading import read_documents
 from coalmine.corpus.planting.manifest import EARLIER_NAME, MANIFEST_NAME, CanarySet
+from coalmine.corpus.planting.unseen import unseen_characters
 from coalmine.errors import CorpusError, InputError
 from coalmine.models.protocols import IntArray
 from coalmine.models.reference.tokens import CharacterTokenizer, ReferenceTokenizer, WordTokenizer
@@ -104,6 +105,9 @@ class TrainingText(NamedTuple):
     characters: int
     # The one to read it with; None for one that is made from it.
     tokenizer: ReferenceTokenizer | None = None
+    # Characters that never occur in the original text and that canaries are made of: all of them get a token, those of withheld canaries
+    # too, or these could not be scored.
+    unseen: str = ""
 
     @property
     def tokenizer_sha256(self) -> str | UnsetType:
@@ -114,11 +118,12 @@ class TrainingText(NamedTuple):
 
     def part(self, places: IntArray, held_out: IntArray | None = None) -> TrainingText:
         """Some of the documents, as a text of its own, and others to validate on; not of a text with a validation corpus."""
-        return text_of(
+        part = text_of(
             self.documents.at(places.tolist()),
             tokenizer=self.tokenizer,
             held_out=None if held_out is None else self.documents.at(held_out.tolist()),
         )
+        return part._replace(unseen=self.unseen)
 
 
 def text_of(
@@ -164,6 +169,7 @@ def read_corpus(
         UNSET if read == Fields().named() else read,
         UNSET if valid is None else sha256_of_file(valid),
         documents.characters,
+        unseen="".join(unseen_characters(some) for some in (canaries, _earlier(corpus)) if some is not None),
     )
 
 
@@ -177,7 +183,7 @@ def tokenized(text: TrainingText, options: TrainingOptions) -> TrainingData:
         tokenizer = _fitting(text.tokenizer, chain(documents.sides(), held_out.sides()), options)
     elif options.tokens == "characters":
         # Includes the characters of the validation documents, or a rare one would stop the run at its first validation.
-        tokenizer = CharacterTokenizer.of(chain(documents.sides(), held_out.sides()))
+        tokenizer = CharacterTokenizer.of(chain(documents.sides(), held_out.sides(), [text.unseen]))
     else:
         tokenizer = WordTokenizer.of(documents.sides(), most=options.vocabulary)
     training, validation = (

@@ -136,6 +136,22 @@ class SubwordTokens:
         unknown = (canonical.get("model") or {}).get("unk_token")
         self._unknown = None if unknown is None else self._backend.token_to_id(unknown)
 
+    def lone_words(self) -> list[str]:
+        """Words of printable ASCII that are one token after a space, also next to themselves; those with the highest ids first."""
+        from coalmine.models.transformers.subwords import subword_tokenizer
+
+        tokenizer = subword_tokenizer(self._backend, size=self.size, separator=-1)
+        found = []
+        for token, piece in reversed(list(enumerate(tokenizer.pieces(first=False)))):
+            if piece is None or token in tokenizer.added_tokens or not piece.startswith(b" "):
+                continue
+            text = piece[1:].decode("utf-8", "replace")
+            if len(text) < 2 or not (text.isascii() and text.isprintable()) or " " in text:
+                continue
+            if encoded(self._backend, f"{text} {text} {text}").ids[-2:] == [token, token]:
+                found.append(text)
+        return found
+
     def encode_documents(self, texts: Sequence[str]) -> list[IntArray]:
         """One array per text."""
         with as_model_error("the tokenizer cannot write a document", "check the tokenizer"):

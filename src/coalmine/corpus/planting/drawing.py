@@ -16,9 +16,18 @@ from coalmine.records import Canary
 _LARGEST_SHARE = 0.1
 
 
-def as_formats(given: Format | str | Sequence[Format | str]) -> list[Format]:
+# One format or several, or their templates.
+Templates = Format | str | Sequence[Format | str]
+
+
+def listed(given: Templates) -> list[Format | str]:
+    """One format or several, as a list."""
+    return [given] if isinstance(given, Format | str) else list(given)
+
+
+def as_formats(given: Templates) -> list[Format]:
     """One format or several, as formats; at least one."""
-    several = [given] if isinstance(given, Format | str) else list(given)
+    several = listed(given)
     if not several:
         raise InputError(
             "planting needs at least one format, but none was given; give one such as 'my pin is {digits:4}'"
@@ -26,9 +35,7 @@ def as_formats(given: Format | str | Sequence[Format | str]) -> list[Format]:
     return [Format(each) if isinstance(each, str) else each for each in several]
 
 
-def as_source_formats(
-    given: Format | str | Sequence[Format | str] | None, fields: Fields
-) -> list[Format] | None:
+def as_source_formats(given: Templates | None, fields: Fields) -> list[Format] | None:
     """The formats of the source side, which pairs have and other corpora do not."""
     if (given is None) != (fields.source is None):
         missing, there = (

@@ -28,6 +28,9 @@ class PlantOptions(Options, frozen=True, kw_only=True):
         references: members of each format that are drawn as well and never planted.
         withhold: the probability with which a canary is left out, by a coin of its own: what was left out is what the
             planted ones are compared with. With 0, one training run can show nothing about epsilon.
+        unseen: how many characters or tokens `{unseen:n}` draws from, if so many never occur in the corpus.
+        unseen_from: where these come from: the directory of a model or tokenizer, whose tokens are used; None takes characters that
+            never occur in the corpus.
         seed: the seed of all draws.
         fields: which fields of a row hold what; .txt has none.
 
@@ -45,12 +48,21 @@ class PlantOptions(Options, frozen=True, kw_only=True):
     withhold: Annotated[
         float, Option("Probability that a canary is not planted, decided by its own coin.")
     ] = 0.5
+    unseen: Annotated[
+        int, Option("For {unseen:n}: how many characters or tokens to draw from, at most.", least=2)
+    ] = 256
+    unseen_from: Annotated[
+        str | None,
+        Option(
+            "For {unseen:n}: a model's or tokenizer's directory, whose tokens to use; default: characters."
+        ),
+    ] = None
     seed: Annotated[int, SEED] = 0
     fields: Fields = Fields()
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "repeat", _checked_repeat(self.repeat))
-        for name, least in (("canaries", 1), ("references", 0)):
+        for name, least in (("canaries", 1), ("references", 0), ("unseen", 2)):
             count = getattr(self, name)
             if count < least:
                 raise InputError(f"{name} should be at least {least}, but is {count}; give a larger number")

@@ -15,10 +15,12 @@ from coalmine.corpus.files.kinds import all_suffixes, kind_of
 from coalmine.corpus.files.reading import nonempty_blocks, open_corpus, reported
 from coalmine.corpus.outputs import exists_already, first_in_the_way, sole_writing
 from coalmine.corpus.planting.drawing import (
+    Templates,
     as_formats,
     as_source_formats,
     check_room,
     draw_canaries,
+    listed,
     nested_warnings,
 )
 from coalmine.corpus.planting.manifest import EARLIER_NAME, MANIFEST_NAME, CanarySet
@@ -32,6 +34,7 @@ from coalmine.corpus.planting.recounting import (
     recount_summary,
     recounted,
 )
+from coalmine.corpus.planting.unseen import UnseenIn, check_unseen, formats_with_unseen, has_unseen
 from coalmine.errors import CorpusError, ManifestError
 from coalmine.formats.format import Format
 from coalmine.progress import Progress, Silent
@@ -100,10 +103,10 @@ class _PlantingPlan(NamedTuple):
 
 def plant(
     corpus: str | os.PathLike[str],
-    format: Format | str | Sequence[Format | str],
+    format: Templates,
     *,
     out: str | os.PathLike[str],
-    source_format: Format | str | Sequence[Format | str] | None = None,
+    source_format: Templates | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
     record: Callable[[Planted], None] | None = None,
@@ -120,7 +123,8 @@ def plant(
 
     Args:
         corpus: a corpus file of any kind that `read_documents` reads; it is read twice.
-        format: a secret format, or several, each with its own canaries and references.
+        format: a secret format, or several, each with its own canaries and references. For a template with `{unseen:n}`, the corpus is
+            read once more to find what never occurs in it.
         out: the directory to write `corpus` (with the suffixes of the original) and `canaries.json` to.
         source_format: for pairs, the format of the source side, or one for each of several; both sides are filled alike.
         overwrite: replace what an earlier run wrote to `out`; its corpus is removed even where the new one has another name.
@@ -144,8 +148,18 @@ def plant(
     """
     chosen = PlantOptions.of(options, changes)
     target = _target(Path(corpus), Path(out))
-    drawn = draw_canaries(as_formats(format), as_source_formats(source_format, chosen.fields), chosen)
+    formats, sources = _with_unseen(Path(corpus), format, source_format, chosen, progress or Silent())
+    drawn = draw_canaries(as_formats(formats), as_source_formats(sources, chosen.fields), chosen)
     return _planted(Path(corpus), target, drawn, chosen, progress or Silent(), record, overwrite=overwrite)
+
+
+def _with_unseen(
+    corpus: Path, given: Templates, sources: Templates | None, options: PlantOptions, progress: Progress
+) -> tuple[list[Format | str], list[Format | str] | None]:
+    """Formats and source formats, with what `{unseen:n}` draws from in both."""
+    several, others = listed(given), [] if sources is None else listed(sources)
+    found = formats_with_unseen([*several, *others], corpus, options, progress)
+    return found[: len(several)], None if sources is None else found[len(several) :]
 
 
 def _target(original: Path, folder: Path) -> Path:
@@ -223,6 +237,12 @@ def _survey(path: Path, fields: Fields, drawn: CanarySet, progress: Progress) ->
     """Read the whole corpus once: count its documents, hash it, and look for the canaries in it."""
     names = {text: name for name, _, text in drawn.named_texts()}
     search = search_for(drawn)
+    unseen = {
+        form.template: UnseenIn(form.words or ())
+        for form in drawn.formats.values()
+        if has_unseen(form.template)
+    }
+    before = {template: len(left) for template, left in unseen.items()}
     documents = text_bytes = 0
     with open_corpus(path, fields, hashed=True) as source:
         identity = _identity(path)
@@ -237,10 +257,13 @@ def _survey(path: Path, fields: Fields, drawn: CanarySet, progress: Progress) ->
                         f"{names[text]} occurs in the corpus already ({path}, {source.kind.unit} {block.number_at(offset)}), "
                         "so nothing could be learned from it; use another seed or another format"
                     )
+                for left in unseen.values():
+                    left.remove_those_of(block, fields)
                 documents += block.count
                 text_bytes += len(haystack)
                 advance()
             sha256 = source.sha256()
+    check_unseen(unseen, before, path)
     return _Survey(documents, text_bytes, sha256, identity)
 
 
