@@ -24,6 +24,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 SLOW = {
     "audits/comparison/test_comparing_references.py",
     "audits/comparison/test_comparison.py",
+    "audits/defenses/test_defend.py",
+    "audits/defenses/test_defense_findings.py",
     "audits/disagreement/test_crosscheck.py",
     "audits/exposure/test_exposure_audit.py",
     "audits/exposure/test_exposure_comparisons.py",

@@ -43,6 +43,7 @@ FILLED = {
         models.LoadOptions,
         TrainingOptions,
     ),
+    "defend": (coalmine.defend, audits.DefenseOptions, corpus.PlantOptions, TrainingOptions),
     "scan": (coalmine.scan, corpus.canaries_of_scan, corpus.canaries_of_records, corpus.NaturalOptions),
     "recite": (coalmine.recite, audits.RecitationOptions, models.LoadOptions),
     "provenance fit": (coalmine.fit_provenance, audits.read_users, audits.FitOptions),
@@ -104,6 +105,7 @@ EXCEPTIONS = {
         "repeated": "calls `repeated_sequences` instead, with this length",
     },
     "scan": {"format": "one of the `formats`"},
+    "defend": {"defense": "one of the `defenses`"},
     "dedup": {"no_exact": "makes `exact` None", "no_near": "makes `near` None"},
     "redact": {
         "format": "one of `formats`",

@@ -29,6 +29,7 @@ from serving.serving_client import Client
 # Every file that may hold a secret in words; all are readable by their owner only, and the guides say so.
 MAY_HOLD = {
     "corpus.txt": "what was planted or deduplicated",
+    "training.txt": "what canaries are planted in",
     "canaries.json": "the manifest",
     "extraction.json": "what came out",
     "extraction-f0.json": "what came out",
@@ -226,6 +227,7 @@ def test_no_corpus_however_broken_is_quoted(name, tmp_path):
         ["scan", path, "-o", tmp_path / "scanned"],
         ["redact", path, "-o", tmp_path / "redacted"],
         ["crosscheck", path, "-o", tmp_path / "crosscheck"],
+        ["defend", path, "--defense", "dedup", "-o", tmp_path / "bench"],
         ["train", path, "-o", tmp_path / "trained"],
     ):
         ended = run(*arguments)

@@ -7,6 +7,7 @@ from functools import cache
 from importlib.metadata import entry_points
 
 from coalmine.audits.comparison.audit import COMPARISON
+from coalmine.audits.defenses.audit import DEFENSES
 from coalmine.audits.disagreement.results import CROSSCHECKS
 from coalmine.audits.exposure.audit import EXPOSURE
 from coalmine.audits.extraction.audit import EXTRACTION
@@ -22,7 +23,7 @@ from coalmine.evidence.findings import Catalog
 from coalmine.evidence.run import Run
 
 GROUP = "coalmine.audits"
-OWN = (EXPOSURE, EXTRACTION, WATCHING, MEMBERSHIP, RECITATION, PROVENANCE, SECRETS, STEPS)
+OWN = (EXPOSURE, EXTRACTION, WATCHING, MEMBERSHIP, RECITATION, PROVENANCE, SECRETS, STEPS, DEFENSES)
 COMPARISONS = (COMPARISON,)
 # Results about a corpus and not about a model, so that no report is about them; models beside them are not audited.
 OF_CORPORA = (CROSSCHECKS,)

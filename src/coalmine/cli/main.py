@@ -19,6 +19,7 @@ from coalmine.cli import (
     count,
     crosscheck,
     dedup,
+    defend,
     demo,
     expose,
     extract,
@@ -71,6 +72,7 @@ app.command("count")(count.command)
 app.command("dedup")(dedup.command)
 app.command("redact")(redact.command)
 app.command("crosscheck")(crosscheck.command)
+app.command("defend")(defend.command)
 app.command("scan")(scan.command)
 app.command("recite")(recite.command)
 app.add_typer(provenance.app, name="provenance")

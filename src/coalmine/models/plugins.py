@@ -17,6 +17,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable
+from functools import wraps
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, NamedTuple
 
@@ -124,7 +125,12 @@ def named_function(where: str | os.PathLike[str]) -> Callable[..., Any]:
     named = NamedFunction.parse(where)
     function = _function(named)
     further = () if named.text is None else (named.text,)
-    return lambda *arguments: _run(named, f"calling {named}", lambda: function(*arguments, *further))
+
+    @wraps(function)
+    def called(*arguments: Any) -> Any:
+        return _run(named, f"calling {named}", lambda: function(*arguments, *further))
+
+    return called
 
 
 def missing_members(model: object) -> list[str]:

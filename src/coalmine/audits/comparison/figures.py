@@ -133,12 +133,20 @@ def _points(comparison: Comparison) -> Points:
 
 
 def _layers(rows: Points | None, x: Spec, y: Spec, color: Spec) -> list[Spec]:
-    """The frontier, the intervals of both axes, and the points."""
+    shown = draw.tooltips("run", ("utility", x["title"]), ("exposure", _EXPOSURE), "low", "high", "canaries")
+    return frontier_layers(rows, x, y, color, shown)
+
+
+def frontier_layers(rows: Points | None, x: Spec, y: Spec, color: Spec, shown: list[Spec]) -> list[Spec]:
+    """The frontier, the intervals of both axes, and the points, which have `shown` as tooltips.
+
+    The rows have the fields of `x` and `y`, `low` and `high` of the latter, `utility_low` and `utility_high` of the former or None, whether
+    they are `in_line` on the frontier, and their `order` along it.
+    """
     # From the best utility down to the least exposure, in steps: between two points nothing is known.
     steps = {"type": "line", "interpolate": "step-after", "strokeDash": [5, 4], "aria": False}
     order = {"field": "order", "type": "quantitative"}
     low, utility_low = {**y, "field": "low"}, {**x, "field": "utility_low"}
-    shown = draw.tooltips("run", ("utility", x["title"]), ("exposure", _EXPOSURE), "low", "high", "canaries")
     return [
         draw.layer(rows, {**steps, "color": draw.RULE}, "datum.in_line", x=x, y=y, order=order),
         draw.layer(rows, draw.INTERVAL, x=x, y=low, y2="high", color=color),

@@ -1,20 +1,19 @@
-"""The user's own training: a function from texts to a model, or to the location of one, given or named as python:module:function."""
+"""The user's own training: a function from data to a model, or to the location of one, given or named as python:module:function."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, cast
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
 
-from coalmine.audits.provenance.users import UserText
 from coalmine.errors import InputError, ModelError
 from coalmine.models.loading import load_model
 from coalmine.models.plugins import missing_members, named_function
 from coalmine.models.protocols import Model
 
-# From the texts of some users to a model, or to what `load_model` takes.
-Train = Callable[[Sequence[UserText]], Model | str | os.PathLike[str]]
+# From data, such as the texts of some users, to a model, or to what `load_model` takes.
+Train = Callable[..., Model | str | os.PathLike[str]]
 
 
 class OwnTraining(NamedTuple):
@@ -35,14 +34,14 @@ class OwnTraining(NamedTuple):
             return cls(train, named_function(train))
         if not callable(train):
             raise InputError(
-                f"train must be a function from texts to a model, or python:module:function, got {train!r}"
+                f"train must be a function from data to a model, or python:module:function, got {train!r}"
             )
         module, name = getattr(train, "__module__", "?"), getattr(train, "__qualname__", type(train).__name__)
         return cls(f"python:{module}:{name}", train)
 
-    def trained(self, texts: Sequence[UserText]) -> tuple[Model, str | None]:
-        """A model that was trained on these texts, and where it is, if the function says so."""
-        made = self.train(texts)
+    def trained(self, *data: Any) -> tuple[Model, str | None]:
+        """A model that was trained on these data, and where it is, if the function says so."""
+        made = self.train(*data)
         if isinstance(made, (str, os.PathLike)):
             where = os.fspath(made)
             location = os.path.abspath(where) if os.path.isdir(where) else where  # noqa: PTH100, PTH112 - it need not be a path

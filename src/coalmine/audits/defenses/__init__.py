@@ -1,0 +1,1 @@
+"""What stops memorization, and what does it cost?"""

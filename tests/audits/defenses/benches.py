@@ -1,0 +1,78 @@
+"""Benches with numbers that are known, without a model."""
+
+import msgspec
+
+from coalmine.audits.defenses.defense import chosen_defenses, parse_defense
+from coalmine.audits.defenses.options import DefenseOptions
+from coalmine.audits.defenses.results import Bench, BenchCanary, BenchedModel
+from coalmine.audits.defenses.rows import with_rows
+from coalmine.corpus import PlantOptions
+from coalmine.records import Estimate
+from coalmine.statistics import judge_claim
+from coalmine.training.options import TrainingOptions
+
+COPIES = (1, 1, 1, 1, 1, 1, 1, 1, 4, 4, 4, 4, 4, 4, 4, 4)
+
+
+def bound(low):
+    return Estimate(
+        method="one run",
+        status="lower_bound",
+        value=None,
+        low=low,
+        high=None,
+        confidence=0.99,
+        n=32,
+        statement="a bound",
+    )
+
+
+def model(
+    defense, seed, exposures, *, loss=2.0, epsilon=None, proven=0.0, extracted=(), separated=False, **changes
+):
+    """A model with these exposures of its planted canaries; where it claims an epsilon, its scores keep that or are far from it."""
+    verdict = None
+    if epsilon is not None:
+        high, low = ([9.0] * 60, [1.0] * 60) if separated else ([1.0, 2.0] * 30, [2.0, 1.0] * 30)
+        verdict = judge_claim(high, low, claimed_epsilon=epsilon, claimed_delta=1e-5, runs="many")
+    given = BenchedModel(
+        defense=defense,
+        seed=seed,
+        folder=f"{defense.replace('=', '-')}-seed{seed}",
+        key=f"{defense} {seed}",
+        model={"name": defense},
+        seconds=1.5 + seed,
+        corpus="planted",
+        copies_left=40,
+        loss_bits=loss,
+        exposures=tuple((float(one), float(one)) for one in exposures),
+        extracted=tuple(extracted),
+        searched=16,
+        bound=bound(proven),
+        claimed_epsilon=epsilon,
+        claimed_delta=None if epsilon is None else 1e-5,
+        verdict=verdict,
+    )
+    return msgspec.structs.replace(given, **changes)
+
+
+def bench(models, defenses, **changes):
+    """A bench of these models, with all of its canaries planted."""
+    made = Bench(
+        corpus_sha256="0" * 64,
+        manifest_sha256="1" * 64,
+        format="my pin is {digits:4}",
+        defenses=chosen_defenses([parse_defense(one) for one in defenses]),
+        settings=DefenseOptions(seeds=2),
+        planting=PlantOptions(),
+        training=TrainingOptions(),
+        bound_confidence=0.99,
+        most_bits=13.3,
+        canaries=tuple(
+            BenchCanary(canary_id=f"f0-x{copies}-{place}", copies=copies, planted=True)
+            for place, copies in enumerate(COPIES)
+        ),
+        models=tuple(models),
+        finished=True,
+    )
+    return with_rows(msgspec.structs.replace(made, **changes))

@@ -1,0 +1,281 @@
+"""The bench of defenses: its table is what the files of its models say, a stopped run resumes, and further defenses train only themselves."""
+
+import json
+import os
+import signal
+import statistics
+
+import msgspec
+import numpy as np
+import pytest
+
+from coalmine import ScriptedModel, defend, load_model, read_runs, score_texts, verify_run
+from coalmine.audits import read_bench, read_exposures, read_membership, read_recitation
+from coalmine.audits.defenses.measuring import BenchWork
+from coalmine.audits.extraction.results import read_verified
+from coalmine.corpus import CanarySet, PlantOptions, read_documents, write_embedded_corpus
+from coalmine.errors import InputError
+from coalmine.training.record import read_training
+
+TINY = {"hidden": 16, "embedding": 8, "layers": 1, "epochs": 2, "learning_rate": 0.02}
+PIN = "my pin is {digits:3}"
+FEW = PlantOptions(repeat=(1, 6), canaries=8, references=40)
+NAMES = ["dropout=0.5", "dedup", "redact"]
+
+
+def bench_of(folder, names=NAMES, **changes):
+    given = {"seeds": 2, "sequences": 20, "format": PIN, "planting": FEW, "training": TINY, **changes}
+    return defend(folder / "corpus.txt", folder / "bench", names, **given)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A bench of a small corpus."""
+    made = tmp_path_factory.mktemp("defenses")
+    write_embedded_corpus(made / "corpus.txt", 6_000)
+    bench_of(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def bench(folder):
+    return read_bench(folder / "bench")
+
+
+def audits_of(folder, one):
+    return folder / "bench" / "trainings" / f"{one.folder}-audit"
+
+
+def test_every_row_is_what_the_files_of_its_models_say(folder, bench):
+    assert [row.defense.name for row in bench.rows] == ["none", *NAMES]
+    planted = [one.planted for one in bench.canaries]
+    for row in bench.rows:
+        own = [one for one in bench.models if one.defense == row.defense.name]
+        assert [one.seed for one in own] == [0, 1]
+        exposures = [read_exposures(audits_of(folder, one) / "exposure") for one in own]
+        assert all(
+            [r.canary_id for r in e.results] == [c.canary_id for c in bench.canaries] for e in exposures
+        )
+        each = [
+            statistics.fmean(e.results[place].exposure for e in exposures)
+            for place in range(len(planted))
+            if planted[place]
+        ]
+        assert row.exposure.value == pytest.approx(statistics.median(each))
+        found = [read_verified(audits_of(folder, one) / "extraction") for one in own]
+        ids = {one.canary_id for one in bench.canaries if one.planted}
+        assert row.extracted == sum(c.extracted for v in found for c in v.canaries if c.canary_id in ids)
+        assert row.searched == 2 * len(ids)
+        bounds = [
+            p.best.one_copy.low
+            for one in own
+            for p in read_membership(audits_of(folder, one) / "membership").populations
+            if p.best.one_copy is not None and p.best.one_copy.low is not None
+        ]
+        assert row.audited_epsilon == max(bounds)
+        recited = [read_recitation(audits_of(folder, one) / "recitation") for one in own]
+        shares = [r.overall(r.models[0].name, r.main_context).recited.value for r in recited]
+        assert row.recited.mean == pytest.approx(statistics.fmean(shares))
+
+
+def test_losses_are_those_of_the_held_out_documents(folder, bench):
+    held_out = [one.text for one in read_documents(folder / "bench" / "parts" / "validation.txt")]
+    trained_on = [one.text for one in read_documents(folder / "bench" / "planted" / "corpus.txt")]
+    assert held_out
+    assert not set(held_out) & set(trained_on)
+    for row in bench.rows:
+        own = [one for one in bench.models if one.defense == row.defense.name]
+        losses = [
+            score_texts(load_model(folder / "bench" / "trainings" / one.folder), held_out).sum()
+            / sum(map(len, held_out))
+            for one in own
+        ]
+        assert (row.loss.low, row.loss.high) == pytest.approx((min(losses), max(losses)))
+        assert row.loss.mean == pytest.approx(statistics.fmean(losses))
+
+
+def test_differences_are_paired_by_canary(bench):
+    planted = [place for place, one in enumerate(bench.canaries) if one.planted]
+    tables = {
+        row.defense.name: np.mean(
+            [
+                [one.exposures[place][0] for place in planted]
+                for one in bench.models
+                if one.defense == row.defense.name
+            ],
+            axis=0,
+        )
+        for row in bench.rows
+    }
+    others = bench.rows[1:]
+    for row in others:
+        found = row.difference
+        assert found.pairing == "paired"
+        assert found.estimate.n == len(planted)
+        assert found.estimate.value == pytest.approx(
+            float((tables[row.defense.name] - tables["none"]).mean())
+        )
+        assert found.p_value <= row.adjusted_p_value <= min(1.0, len(others) * found.p_value + 1e-12)
+    assert max(row.adjusted_p_value for row in others) >= max(row.difference.p_value for row in others)
+
+
+def test_defenses_of_the_corpus_change_what_is_trained_on(folder, bench):
+    planted = sum(one.copies for one in bench.canaries if one.planted)
+    rows = {row.defense.name: row for row in bench.rows}
+    assert (rows["none"].copies_left, rows["none"].copies) == (planted, planted)
+    assert rows["redact"].copies_left == 0
+    assert 0 < rows["dedup"].copies_left < planted
+    for name in ("dedup", "redact"):
+        corpus = folder / "bench" / "trainings" / f"corpus-{name}"
+        trained = read_training(folder / "bench" / "trainings" / f"{name}-seed0")
+        assert trained.documents <= len(list(read_documents(corpus / "corpus.txt")))
+        assert len(CanarySet.load(corpus)) == len(bench.canaries)
+    assert not any(
+        "trained on other data" in w
+        for w in read_exposures(folder / "bench/trainings/dedup-seed0-audit/exposure").warnings
+    )
+
+
+def test_options_of_training_are_changed_by_the_defense_alone(folder):
+    at = folder / "bench" / "trainings"
+    plain, dropped = (read_training(at / f"{name}-seed1").options for name in ("none", "dropout-0.5"))
+    assert (plain.dropout, dropped.dropout, plain.seed, dropped.seed) == (0.0, 0.5, 1, 1)
+    assert plain.hidden == dropped.hidden == 16
+
+
+def test_nobody_else_reads_it_and_no_secret_is_in_it(folder, bench):
+    path = folder / "bench" / "defenses.json"
+    assert path.stat().st_mode & 0o777 == 0o600
+    for canary in CanarySet.load(folder / "bench" / "planted"):
+        assert canary.text[-3:] not in {part for row in bench.rows for part in str(row.missing).split()}
+        assert canary.text not in path.read_text()
+
+
+def test_a_report_is_about_the_bench_and_verify_about_all_of_its_files(folder):
+    [run] = read_runs(folder / "bench")
+    assert run.name == "bench"
+    assert verify_run(folder / "bench").sound
+
+
+def test_further_defenses_train_only_themselves_and_others_are_not_forgotten(folder, monkeypatch):
+    ran = []
+    monkeypatch.setattr(
+        BenchWork, "save", lambda self, unit, arrays: ran.append(unit.payload) or _saved(self, unit, arrays)
+    )
+    before = (folder / "bench" / "defenses.json").read_bytes()
+    bench_of(folder)
+    assert (folder / "bench" / "defenses.json").read_bytes() == before
+    assert not ran
+    with pytest.raises(InputError, match="name all that it has"):
+        bench_of(folder, ["dedup"])
+    with pytest.raises(InputError, match="other options"):
+        bench_of(folder, training={**TINY, "epochs": 1})
+    assert (folder / "bench" / "defenses.json").read_bytes() == before
+
+
+_saved = BenchWork.save
+
+
+@pytest.fixture
+def small(tmp_path):
+    write_embedded_corpus(tmp_path / "corpus.txt", 3_000)
+    return tmp_path
+
+
+def remembering(corpus, out, seed):
+    """A training of the user's: a model that knows the canaries of its corpus better with each seed."""
+    texts = [one.text for one in read_documents(corpus)]
+    pins = dict.fromkeys(text for text in texts if text.startswith("my pin"))
+    (out / "note").write_text(str(seed))
+    share = 0.5 / len(pins)
+    return ScriptedModel(
+        "".join(sorted(set("".join(texts) + "0123456789"))), dict.fromkeys(pins, share), name=f"own {seed}"
+    )
+
+
+def forgetting(corpus, out):
+    texts = [one.text for one in read_documents(corpus)]
+    return ScriptedModel("".join(sorted(set("".join(texts) + "0123456789"))), name=out.name)
+
+
+def failing(*_):
+    raise ValueError("my pin is 123")
+
+
+def test_trainings_of_the_user_can_take_the_place_of_ours(small):
+    ways = {"none": remembering, "forgets": forgetting, "fails": failing}
+    made = bench_of(small, ways, sequences=0)
+    none, forgets, fails = made.rows
+    planted = sum(one.planted for one in made.canaries)
+    assert (none.extracted, none.searched) == (2 * planted, 2 * planted)
+    assert forgets.difference.estimate.value < -3
+    assert forgets.adjusted_p_value < 0.05
+    assert fails.trainings == 0
+    assert fails.exposure.status == "not_measured"
+    assert len(fails.missing) == 2
+    assert "ValueError" in fails.missing[0]
+    assert "123" not in (small / "bench" / "defenses.json").read_text().split("ValueError")[1][:60]
+    assert (small / "bench" / "trainings" / "none-seed1" / "note").read_text() == "1"
+
+
+def killed_after_one(self, unit, arrays):
+    """The first training is over and its model is there; the process is not."""
+    _saved(self, unit, arrays)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_killed_run_resumes_where_it_was(small):
+    given = {"seeds": 1, "sequences": 0}
+    whole = bench_of(small, ["epochs=1"], **given)
+    (small / "bench").rename(small / "whole")
+    child = os.fork()
+    if not child:
+        BenchWork.save = killed_after_one
+        bench_of(small, ["epochs=1"], **given)
+        os._exit(0)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    assert (small / "bench" / "unfinished.units").exists()
+    assert not read_bench(small / "bench").finished
+    resumed = bench_of(small, ["epochs=1"], **given)
+    assert not (small / "bench" / "unfinished.units").exists()
+    assert without_time(resumed) == without_time(whole)
+
+
+def without_time(bench):
+    plain = json.loads(msgspec.json.encode(bench))
+    for part in (*plain["models"], *plain["rows"]):
+        del part["seconds"]
+    return plain
+
+
+def test_workers_give_the_same_numbers(folder, small):
+    (small / "corpus.txt").write_bytes((folder / "corpus.txt").read_bytes())
+    there = bench_of(small, ["dedup"], seeds=1, sequences=0, engine="processes:2")
+    here = {(one.defense, one.seed): one for one in read_bench(folder / "bench").models}
+    for other in there.models:
+        one = here[other.defense, other.seed]
+        assert one.exposures == other.exposures
+        assert (one.loss_bits, one.extracted, one.key) == (other.loss_bits, other.extracted, other.key)
+        assert one.model["weights_sha256"] == other.model["weights_sha256"]
+
+
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        ([], "at least one defense"),
+        (["none"], "at least one defense"),
+        (["dedup", "dedup"], "named twice"),
+        (["dropout"], "such as dropout=0.2"),
+        (["dropout=much"], "such as dropout=0.2"),
+        (["epochs=1.5"], "a whole number"),
+        (["dedup=1"], "takes no value"),
+        (["magic"], "unknown defense 'magic'"),
+        (["mine=python:nothing"], "python:module:function"),
+        (["a/b=python:one:two"], "a name of its own"),
+        ("dedup", "put it in a list"),
+    ],
+)
+def test_what_cannot_be_a_bench_is_refused_in_one_sentence(tmp_path, names, says):
+    with pytest.raises(InputError, match=says):
+        defend(tmp_path / "corpus.txt", tmp_path / "bench", names)
+    assert not (tmp_path / "bench").exists()

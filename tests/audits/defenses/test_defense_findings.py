@@ -1,0 +1,181 @@
+"""What a bench shows: claims that are contradicted, defenses that help and those that do not, its rows, its figure and its gate."""
+
+import msgspec
+import pytest
+
+from audits.defenses.benches import bench, model
+from coalmine import check, findings_of, parse_policy, read_run
+from coalmine.audits.defenses.figures import frontier_figure
+from coalmine.audits.defenses.results import BENCHES
+from coalmine.audits.defenses.table import copies_table, defense_table, difference_table, in_plain_words
+from coalmine.errors import ContradictionError
+from coalmine.reports.page.html import report_page
+from resealing import resealed
+
+HIGH = [8.0 + 0.25 * place for place in range(16)]
+LOW = [1.0 + 0.1 * place for place in range(16)]
+
+
+def both(defense, exposures, **changes):
+    return [model(defense, seed, exposures, **changes) for seed in (0, 1)]
+
+
+@pytest.fixture
+def made():
+    return bench(
+        [
+            *both("none", HIGH, loss=2.0, extracted=["f0-x4-8", "f0-x4-9"]),
+            *both("dropout=0.2", [one - 0.01 * (-1) ** place for place, one in enumerate(HIGH)], loss=2.1),
+            *both("dedup", LOW, loss=2.3),
+        ],
+        ["dropout=0.2", "dedup"],
+    )
+
+
+def saved(folder, one):
+    BENCHES.save(folder, one)
+    return read_run(folder)
+
+
+def by_code(run):
+    return {one.code: one for one in findings_of(run) if one.code.startswith("CM8")}
+
+
+def test_rows_have_the_spreads_and_the_frontier(made):
+    none, dropout, dedup = made.rows
+    assert (none.exposure.value, none.extracted, none.searched) == (9.875, 4, 32)
+    assert none.by_copies["1"].value == 8.875
+    assert (none.seconds.mean, none.seconds.low, none.seconds.high) == (2.0, 1.5, 2.5)
+    assert (none.on_frontier, dropout.on_frontier, dedup.on_frontier) == (True, False, True)
+    assert dropout.dominated_by == ("none",)
+    assert dedup.difference.estimate.value == pytest.approx(sum(LOW) / 16 - sum(HIGH) / 16)
+    assert dedup.loss_difference == pytest.approx(0.3)
+
+
+def test_what_helps_and_what_is_not_shown_to(made, tmp_path):
+    found = by_code(saved(tmp_path, made))
+    assert found["CM802"].subject == ("dedup",)
+    assert "+0.300 bits per character" in found["CM802"].evidence
+    assert found["CM803"].subject == ("dropout=0.2",)
+    assert "CM801" not in found
+    assert "CM804" not in found
+
+
+def test_a_violated_claim_is_critical_and_a_kept_one_is_clear(tmp_path):
+    private = both("dedup", LOW, epsilon=0.5, proven=2.0, separated=True)
+    kept = both("dropout=0.2", LOW, epsilon=8.0)
+    found = findings_of(
+        saved(tmp_path, bench([*both("none", HIGH), *kept, *private], ["dropout=0.2", "dedup"]))
+    )
+    violated, clear = (one for one in found if one.code == "CM801")
+    assert (violated.severity, violated.subject) == ("critical", ("dedup",))
+    assert "claims an epsilon of 0.5" in violated.evidence
+    assert "at least 2.00" in violated.evidence
+    assert clear.subject == ("dropout=0.2",)
+    assert clear.severity in {"pass", "info"}
+    assert found[0] is violated
+
+
+def test_a_claim_of_one_of_many_models_is_judged_with_their_number():
+    one = bench([*both("none", HIGH), *both("dedup", LOW, epsilon=0.5, separated=True)], ["dedup"])
+    row, p_value = one.row("dedup"), one.models[-1].verdict.p_value
+    assert row.claim_p_value == pytest.approx(2 * p_value)
+
+
+def test_what_is_missing_is_said(tmp_path):
+    half = bench(both("none", HIGH), ["dedup"], finished=False)
+    found = by_code(saved(tmp_path, half))
+    assert found["CM804"].status == "not_measured"
+    assert "2 of 4 models" in found["CM804"].evidence
+    assert half.row("dedup").exposure.status == "not_measured"
+    assert half.row("dedup").on_frontier is None
+
+
+def test_a_canary_that_was_not_measured_is_never_left_out_of_a_difference():
+    unknown = msgspec.structs.replace(
+        model("dedup", 0, LOW), exposures=((0.0, 13.3), *((one, one) for one in LOW[1:]))
+    )
+    one = bench([model("none", 0, HIGH), unknown], ["dedup"])
+    assert one.row("dedup").difference is None
+    assert one.row("dedup").exposure.low >= min(LOW)
+
+
+def test_tables_and_the_figure_have_every_defense(made):
+    assert frontier_figure(made).rows[0][0] == "none"
+    assert [row[0] for row in frontier_figure(made).rows] == ["none", "dropout=0.2", "dedup"]
+    assert frontier_figure(bench(both("none", HIGH), ["dedup"])) is None
+    for table, rows in ((defense_table(made), 3), (difference_table(made), 2), (copies_table(made), 3)):
+        assert table.row_count == rows
+    said = " ".join(in_plain_words(made))
+    assert "Not shown to lower exposure: dropout=0.2." in said
+    assert "On the frontier of loss and exposure: none, dedup." in said
+
+
+def test_hostile_names_stay_text(tmp_path):
+    """A name in a file that somebody changed, with its checksum."""
+    one = bench([*both("none", HIGH), *both("dedup", LOW)], ["dedup"])
+    BENCHES.save(tmp_path, one)
+    hostile = "<script>alert(1)</script>\x1b[31m"
+    with resealed(tmp_path / "defenses.json") as document:
+        for part in (document["defenses"][1], document["rows"][1]["defense"]):
+            part["name"] = hostile
+        for part in document["models"][2:]:
+            part["defense"] = hostile
+    run = read_run(tmp_path)
+    page = report_page([run])
+    assert "<script>alert(1)" not in page
+    assert "\x1b" not in page
+    assert not any("\x1b" in line for line in in_plain_words(run.first(BENCHES)))
+
+
+RULES = '[defenses]\ndefense = "{defense}"\nexposure_at_most = {most}\nloss_increase_at_most = {loss}\nclaims_hold = true\n'
+
+
+@pytest.mark.parametrize(
+    ("defense", "most", "loss", "outcomes"),
+    [
+        ("dedup", 3.0, 0.4, ["holds", "holds", "holds"]),
+        ("dedup", 0.5, 0.1, ["not_shown", "broken", "holds"]),
+        ("dropout=0.2", 4.0, 0.4, ["broken", "holds", "holds"]),
+        ("dp=8", 4.0, 0.4, ["not_shown", "not_shown", "holds"]),
+    ],
+)
+def test_the_gate_judges_the_defense_that_is_to_be_used(tmp_path, defense, most, loss, outcomes):
+    models = [
+        *both("none", HIGH),
+        *both("dropout=0.2", HIGH, loss=2.1),
+        *both("dedup", LOW, loss=2.3, epsilon=8.0),
+    ]
+    run = saved(tmp_path, bench(models, ["dropout=0.2", "dedup"]))
+    judged = check(run, parse_policy(RULES.format(defense=defense, most=most, loss=loss)))
+    assert [one.outcome for one in judged.rules if one.rule.startswith("defenses.")] == outcomes
+
+
+def test_the_gate_fails_where_a_claim_is_violated(tmp_path):
+    models = [*both("none", HIGH), *both("dedup", LOW, epsilon=0.5, proven=2.0, separated=True)]
+    run = saved(tmp_path, bench(models, ["dedup"]))
+    judged = check(run, parse_policy("[defenses]\nclaims_hold = true\n"))
+    assert [one.outcome for one in judged.rules] == ["broken"]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda d: d["models"][0]["exposures"].pop(), "exposures"),
+        (lambda d: d["models"][0].update(searched=1), "number of canaries that were found"),
+        (lambda d: d["models"][0].update(extracted=["nobody"]), "not planted"),
+        (lambda d: d["models"][0].update(seed=1), "twice"),
+        (lambda d: d["rows"][0].update(trainings=3), "3 trainings"),
+        (lambda d: d["rows"][0]["loss"].update(low=0.5), "another range"),
+        (lambda d: d["rows"][0].update(extracted=7), "extracted canaries"),
+        (lambda d: d["rows"].pop(), "rows are not those"),
+        (lambda d: d["rows"][1].update(adjusted_p_value=2.0), "p-value"),
+        (lambda d: d.update(bound_confidence=1.0), "level"),
+    ],
+)
+def test_what_cannot_be_true_is_noticed(made, tmp_path, change, says):
+    BENCHES.save(tmp_path, made)
+    with resealed(tmp_path / "defenses.json") as document:
+        change(document)
+    with pytest.raises(ContradictionError, match=says):
+        read_run(tmp_path)
