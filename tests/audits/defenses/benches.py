@@ -2,12 +2,12 @@
 
 import msgspec
 
+from coalmine import Estimate
+from coalmine.audits import Bench, DefenseOptions
 from coalmine.audits.defenses.defense import chosen_defenses, parse_defense
-from coalmine.audits.defenses.options import DefenseOptions
-from coalmine.audits.defenses.results import Bench, BenchCanary, BenchedModel
+from coalmine.audits.defenses.results import BenchCanary, BenchedModel
 from coalmine.audits.defenses.rows import with_rows
 from coalmine.corpus import PlantOptions
-from coalmine.records import Estimate
 from coalmine.statistics import judge_claim
 from coalmine.training.options import TrainingOptions
 

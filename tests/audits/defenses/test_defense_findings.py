@@ -5,8 +5,8 @@ import pytest
 
 from audits.defenses.benches import bench, model
 from coalmine import check, findings_of, parse_policy, read_run
+from coalmine.audits import BENCHES
 from coalmine.audits.defenses.figures import frontier_figure
-from coalmine.audits.defenses.results import BENCHES
 from coalmine.audits.defenses.table import copies_table, defense_table, difference_table, in_plain_words
 from coalmine.errors import ContradictionError
 from coalmine.reports.page.html import report_page

@@ -45,7 +45,7 @@ class Claim(NamedTuple):
     delta: float
 
 
-class Audited(NamedTuple):
+class AuditedModel(NamedTuple):
     """What an audit found out about a model; what could not be measured is None, and `problems` say why."""
 
     loss_bits: float | None
@@ -71,11 +71,11 @@ class Auditor:
         self._folder, self._engine = folder, engine
         self._indexes: dict[str, CorpusIndex] = {}
 
-    def audited(self, model: Model, trained_on: BenchCorpus, claim: Claim | None, out: Path) -> Audited:
+    def audited(self, model: Model, trained_on: BenchCorpus, claim: Claim | None, out: Path) -> AuditedModel:
         """Ask a model everything. What cannot be measured of one does not stop the rest, except for the exposures."""
         problems: list[str] = []
         exposures = self._exposures(model, trained_on, out / "exposure")
-        return Audited(
+        return AuditedModel(
             _tried(
                 "the validation loss",
                 problems,

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from coalmine.audits.defenses.auditing import Audited, Auditor, Claim, bound_of
+from coalmine.audits.defenses.auditing import AuditedModel, Auditor, Claim, bound_of
 from coalmine.audits.defenses.corpora import BenchCorpora, CorporaMaker
 from coalmine.audits.defenses.defense import OWN, Defense, chosen_defenses, own_defense, parse_defense
 from coalmine.audits.defenses.options import DefenseOptions
@@ -109,7 +109,7 @@ def defend(
     chosen, functions = _named(defenses)
     if len(functions) < len(chosen):
         require_torch("training")
-    run = _Run(
+    run = _BenchRun(
         CorporaMaker(
             Path(corpus),
             Path(out),
@@ -149,7 +149,7 @@ def _named(defenses: Defenses) -> tuple[tuple[Defense, ...], dict[str, OwnTraini
     return chosen_defenses(found), functions
 
 
-class _Asked(NamedTuple):
+class _KeyedTraining(NamedTuple):
     """A training with its key, by which it is known to be there already."""
 
     training: BenchTraining
@@ -161,7 +161,7 @@ class _Asked(NamedTuple):
         return self.training.defense.name, self.training.seed
 
 
-class _Run:
+class _BenchRun:
     """One bench: what it is about, and where its files go."""
 
     def __init__(
@@ -181,7 +181,9 @@ class _Run:
             tuple(self._training(one, seed) for one in self._defenses for seed in self._seeds),
         )
         bench = self._begun(corpora)
-        asked = [_Asked(one, self._key(work, place, corpora)) for place, one in enumerate(work.trainings)]
+        asked = [
+            _KeyedTraining(one, self._key(work, place, corpora)) for place, one in enumerate(work.trainings)
+        ]
         auditor = Auditor(
             corpora,
             self._options,
@@ -245,7 +247,9 @@ class _Run:
             ),
         )
 
-    def _known(self, bench: Bench, asked: Sequence[_Asked], auditor: Auditor) -> tuple[BenchedModel, ...]:
+    def _known(
+        self, bench: Bench, asked: Sequence[_KeyedTraining], auditor: Auditor
+    ) -> tuple[BenchedModel, ...]:
         """The models that an earlier run of this bench finished; a directory with another bench is refused."""
         path = self._folder / RESULT_FILE
         if not os.path.lexists(path):
@@ -300,7 +304,7 @@ class _Run:
     def _with_model(
         self,
         bench: Bench,
-        asked: _Asked,
+        asked: _KeyedTraining,
         trained: float | CoalmineError | None,
         corpora: BenchCorpora,
         auditor: Auditor,
@@ -340,11 +344,11 @@ def _deciding(options: DefenseOptions) -> DefenseOptions:
 
 
 def _benched(
-    asked: _Asked,
+    asked: _KeyedTraining,
     description: dict[str, Any],
     seconds: float,
     copies_left: int,
-    audit: Audited,
+    audit: AuditedModel,
     claim: Claim | None,
 ) -> BenchedModel:
     one = asked.training
