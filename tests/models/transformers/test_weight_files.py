@@ -314,3 +314,13 @@ def test_a_value_head_does_no_harm(copied):
     directory = copied("causal")
     change_weights(directory, lambda tensors: tensors.update({"v_head.summary.weight": torch.ones(1, 32)}))
     load_model(directory)
+
+
+@pytest.mark.parametrize("name", ["causal", "sharded", "adapter"])
+def test_weights_begin_where_memory_of_torch_does_wherever_the_file_has_them(saved, name):
+    # Addresses decide the last bits of results, and a worker, which has a copy, has other ones.
+    model = load_model(saved / name)
+    networks = [one for one in vars(model).values() if isinstance(one, torch.nn.Module)]
+    tensors = [tensor for network in networks for tensor in (*network.parameters(), *network.buffers())]
+    assert tensors
+    assert {tensor.data_ptr() % 64 for tensor in tensors} == {0}

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from coalmine.errors import MissingExtraError, ModelError
 from coalmine.models.offline import offline
 from coalmine.models.transformers.adapter_base import base_of_adapter
+from coalmine.models.transformers.adapter_tensors import every_tensor
 from coalmine.models.transformers.building import no_larger_than
 from coalmine.models.transformers.libraries import as_model_error, quiet
 from coalmine.models.transformers.model_files import (
@@ -34,6 +35,8 @@ _OF_WHOLE_TEXTS = re.compile(r"(^|\.)(pooler|seq_relationship|sop_classifier)\."
 # Settings that count parts of a network, each of which has its own tensor, or classes that a library lists one by one.
 _COUNTS = re.compile(r"(^|_)(n_?layers?|num_\w*layers?|\w+_layers|depth|num_\w*blocks?|num_labels)$")
 _USUAL_COUNT = 1000
+# Bytes; memory that torch allocates begins at a multiple of this.
+_ALIGNMENT = 64
 # Libraries compare ids with tensors, which hold no larger numbers.
 _MOST_IDS = 1 << 31
 
@@ -72,6 +75,7 @@ def load_pretrained(
             files = [*files, adapter_file(directory)]
         with as_model_error(f"the model cannot be put on {device!r}", "use device='cpu'"):
             model.to(device)
+        _align(model)
         # An adapter may be trained with a tokenizer of its own, in any of the files that transformers reads.
         home = directory if base is None or has_tokenizer(directory) else base
         tokenizer = load_tokenizer(home)
@@ -80,6 +84,17 @@ def load_pretrained(
             check_ids(tokenizer.backend_tokenizer, _rows(model), f"the tokenizer of {home}")
     origin = {"weights": directory.name, "weights_sha256": [sha256_of_file(path) for path in files]}
     return Pretrained(model, tokenizer, directory.resolve().name, origin)
+
+
+def _align(model: Any) -> None:
+    """Move weights that are used where the file has them, at any address, to where other memory begins.
+
+    Libraries compute in another order on other addresses, so that the last bits of results would be others than those of a worker, which
+    has a copy.
+    """
+    for _, tensor in every_tensor(model):
+        if tensor.data_ptr() % _ALIGNMENT:
+            tensor.data = tensor.data.clone()
 
 
 def _rows(model: Any) -> int | None:
