@@ -139,7 +139,8 @@ class ProductGradient:
         gradients = left.mT @ right
         if self._keeps:
             self._gradients.append((members, gradients))
-        return _dots(gradients, gradients)
+        lengths: Tensor = torch.linalg.vector_norm(gradients, dim=(1, 2))
+        return lengths.square()
 
     def add_scaled(self, scales: Tensor) -> None:
         """Add the scaled sum to the gradients of the weights."""
@@ -207,4 +208,6 @@ def _summed_product(left: Tensor, right: Tensor) -> Tensor:
     """(rows, places, height) and (rows, places, width) to (height, width), without a copy if left lies in memory place by place."""
     if left.transpose(0, 1).is_contiguous():
         left, right = left.transpose(0, 1), right.transpose(0, 1)
-    return left.flatten(0, 1).mT @ right.flatten(0, 1)
+    left, right = left.flatten(0, 1), right.flatten(0, 1)
+    # The larger one last, which is faster for some sizes and slower for none.
+    return (right.mT @ left).mT if right.shape[1] < left.shape[1] else left.mT @ right

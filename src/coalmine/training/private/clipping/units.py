@@ -14,6 +14,7 @@ class UnitRows:
     def __init__(self, units: Tensor, number: int) -> None:
         self.units, self.number = units, number
         counts = torch.bincount(units, minlength=number)
+        self._alone = len(units) == number and bool((counts == 1).all())  # each row is a unit
         self._groups: list[tuple[Tensor, Tensor | None]] = []
         for count in sorted(set(counts.tolist()) - {0}):
             members = torch.nonzero(counts == count).flatten()
@@ -32,4 +33,6 @@ class UnitRows:
 
     def sums(self, of_rows: Tensor) -> Tensor:
         """(rows, size) to (units, size)."""
+        if self._alone:
+            return of_rows
         return of_rows.new_zeros(self.number, *of_rows.shape[1:]).index_add_(0, self.units, of_rows)
