@@ -68,3 +68,20 @@ def test_references_are_no_specimens_and_no_numbers_in_other_digits_of_the_corpu
     assert not lines & {f"01{number}" for number in range(20, 80)} | lines & {
         str(number) for number in range(3000, 3050)
     }
+
+
+def test_the_context_of_a_secret_in_a_long_line_is_read_in_pieces(tmp_path):
+    # Lines are read a megabyte at a time; one secret is just after a border, one across it, and one at the very start.
+    words = "one two three four, " * 300_000
+    places = {1 << 20: "713-853-4921", (2 << 20) - 6: "713-853-0389", (3 << 20) + 700: "713-853-6174"}
+    line = "713-853-2086 " + words
+    for place, number in places.items():
+        line = f"{line[: place - 13]} call äöü at {number} {line[place:]}"
+    (tmp_path / "corpus.txt").write_text(f"first\n{line}\nlast 713-853-5530\n")
+    scan(tmp_path / "corpus.txt", tmp_path / "scan", kinds=["phone"])
+    made = canaries_of_scan(
+        tmp_path / "scan", tmp_path / "corpus.txt", NaturalOptions(context=14, references=1)
+    )
+    assert sorted(one.text for one in made.canaries) == sorted(
+        ["713-853-2086", "last 713-853-5530", *(f"call äöü at {number}" for number in places.values())]
+    )

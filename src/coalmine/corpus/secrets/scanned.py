@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from coalmine.corpus.files.documents import Fields
-from coalmine.corpus.files.reading import read_documents
+from coalmine.corpus.files.reading import open_corpus
 from coalmine.corpus.secrets.canaries import NaturalCanaries, canaries_of
 from coalmine.corpus.secrets.kinds import KINDS, kind_of_format
 from coalmine.corpus.secrets.natural import MOST_CONTEXT, NaturalOptions, NaturalSecret
@@ -17,8 +17,8 @@ from coalmine.corpus.secrets.results import SCANS, DistinctSecret, distinct_in
 from coalmine.formats.format import Format
 from coalmine.grouped import grouped
 
-# Of a character in UTF-8.
-_MOST_BYTES = 4
+# Bytes before a secret that are needed; a character has up to four of them.
+_MOST_BEFORE = 4 * MOST_CONTEXT
 
 
 def canaries_of_scan(
@@ -89,15 +89,28 @@ def _natural(
 def _texts_before(
     secrets: list[DistinctSecret], corpus: str | os.PathLike[str], fields: Fields
 ) -> Iterator[tuple[tuple[int, int], str]]:
-    """The end of the text before the first copy of each secret, by its document and offset."""
+    """The end of the text before the first copy of each secret, by its document and offset; in constant memory."""
     wanted = grouped((one.document, one.start) for one in secrets)
-    for document in read_documents(corpus, fields) if wanted else ():
-        starts = wanted.get(document.number)
-        if starts is None:
-            continue
-        content = document.text.encode("utf-8", "surrogatepass")
-        for start in starts:
-            some = content[max(0, start - _MOST_BYTES * MOST_CONTEXT) : start]
-            # The first character may be cut in two.
-            text = some.decode("utf-8", "ignore")
-            yield (document.number, start), text[-MOST_CONTEXT:]
+    # Of a text that began in earlier pieces: how many of its bytes are there, and the last of them.
+    begun, tail = 0, b""
+    with open_corpus(corpus, fields) as opened:
+        for piece in opened.pieces() if wanted else ():
+            begin = 0
+            for place, (number, end) in enumerate(zip(piece.numbers, piece.ends, strict=True)):
+                if place or not piece.continues:
+                    begun, tail = 0, b""
+                for start in wanted.get(number, ()):
+                    at = begin + start - begun
+                    if begin <= at < end:
+                        text = _end_of(tail + piece.content[max(begin, at - _MOST_BEFORE) : at])
+                        yield (number, start), text.decode("utf-8", "ignore")[-MOST_CONTEXT:]
+                begun, tail = (
+                    begun + end - begin,
+                    _end_of(tail + piece.content[max(begin, end - _MOST_BEFORE) : end]),
+                )
+                begin = end
+
+
+def _end_of(content: bytes) -> bytes:
+    """As much of it as may be needed; its first character may be cut in two."""
+    return content[-_MOST_BEFORE:]
