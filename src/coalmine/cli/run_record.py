@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import sys
 import time
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ from typing import Any
 from coalmine.records.run_record import RUN_RECORDS, SCHEMA
 
 RUN_FILE = RUN_RECORDS.file
+_HIDDEN = "(not recorded)"
 _PACKAGES = ("coalmine", "numpy", "scipy", "torch", "safetensors", "pyarrow")
 
 
@@ -29,7 +31,7 @@ class RunClock:
             directory,
             {
                 "schema": SCHEMA,
-                "command": ["coalmine", *sys.argv[1:]],
+                "command": ["coalmine", *_without_seed_of_noise(sys.argv[1:])],
                 "started_at": self._started_at,
                 "elapsed_seconds": round(time.monotonic() - self._began, 3),
                 "python": platform.python_version(),
@@ -46,6 +48,18 @@ def identity_of(*models: Any) -> dict[str, Any]:
 
     checks = [model.checks() if isinstance(model, RemoteModel) else None for model in models]
     return {"identity": checks} if any(checks) else {}
+
+
+def _without_seed_of_noise(arguments: list[str]) -> list[str]:
+    """The command line without the number that the noise of a private training is made from.
+
+    >>> _without_seed_of_noise(["train", "--dp-seed", "7", "--dp-seed=7"])
+    ['train', '--dp-seed', '(not recorded)', '--dp-seed=(not recorded)']
+    """
+    shown = [re.sub(r"(?<=^--dp-seed=).*", _HIDDEN, one) for one in arguments]
+    return [
+        _HIDDEN if before == "--dp-seed" else one for before, one in zip(["", *shown], shown, strict=False)
+    ]
 
 
 def _version(package: str) -> str | None:

@@ -44,6 +44,8 @@ class PrivacyClaim(msgspec.Struct, frozen=True, kw_only=True):
     optimizer: str
     # How gradients were clipped: "ghost" or "loop", which give the same sums.
     clipping: str
+    # Why it was a loop, as words that can follow "because".
+    loop_reason: str = ""
     # What the claim does not cover, one sentence each.
     not_covered: tuple[str, ...]
 
@@ -53,6 +55,11 @@ class PrivacyClaim(msgspec.Struct, frozen=True, kw_only=True):
         if self.epsilon is None:
             return f"no epsilon for one {self.unit}: gradients were clipped, and no noise was added"
         return f"epsilon {self.epsilon:.3g} at delta {self.delta:g} for one {self.unit}"
+
+    @property
+    def clipping_in_words(self) -> str:
+        """How gradients were clipped, with the reason where it was the slow way."""
+        return f"a loop over units, because {self.loop_reason}" if self.loop_reason else self.clipping
 
 
 def claim_problems(claim: PrivacyClaim) -> Iterator[str]:

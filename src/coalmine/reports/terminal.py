@@ -11,10 +11,13 @@ from coalmine.records.estimate import rounded_down
 from coalmine.visible import visible
 
 if TYPE_CHECKING:
+    from msgspec import UnsetType
+
     from pathlib import Path
 
     from coalmine.corpus.planting.importing import Imported
     from coalmine.corpus.planting.power import CopiesPower, FormatPower, Power
+    from coalmine.records.privacy import PrivacyClaim
     from coalmine.training.family import TrainedModel
     from coalmine.training.finetuning.tuner import FinetunedModel
 
@@ -122,7 +125,7 @@ def training_summary(trained: TrainedModel) -> str:
     stopped = " (stopped early: it no longer fell)" if record.stopped_early else ""
     return (
         f"Trained {record.parameters:,} parameters on {record.tokens:,} tokens, epochs: {len(record.epochs)}{stopped}.\n"
-        f"Kept epoch {record.best_epoch}{loss}: {visible(str(trained.path))}"
+        f"Kept epoch {record.best_epoch}{loss}: {visible(str(trained.path))}{_claim_in_words(record.privacy)}"
     )
 
 
@@ -136,4 +139,14 @@ def finetuning_summary(tuned: FinetunedModel) -> str:
     return (
         f"Fine-tuned {record.trained_parameters:,} of {record.parameters:,} parameters of {visible(record.base.name)} on "
         f"{record.tokens:,} tokens, epochs: {len(record.epochs)}.\n{validated}{visible(str(tuned.path))}"
+    )
+
+
+def _claim_in_words(claim: PrivacyClaim | UnsetType) -> str:
+    """What private training claims, and where that is explained."""
+    if not claim:
+        return ""
+    slow = f"\nGradients were clipped by {visible(claim.clipping_in_words)}." if claim.loop_reason else ""
+    return (
+        f"\nPrivate: {claim.in_words}; card.md has what the claim rests on and what it does not cover.{slow}"
     )

@@ -262,6 +262,10 @@ def _check_kind(corpus: Path, fields: Fields, options: TrainingOptions) -> None:
 
 def check_documents(documents: Documents, options: TrainingOptions) -> None:
     """As for a corpus: refuse documents in memory that a model of these options cannot be trained on."""
+    if options.private and options.private.unit == "user" and documents.users is None:
+        raise CorpusError(
+            "the unit of privacy is the user, and it was not said whose each document is; give users, or take the document as the unit"
+        )
     if options.reads_pairs != (documents.sources is not None):
         wanted, given = ("pairs", "single texts") if options.reads_pairs else ("single texts", "pairs")
         raise CorpusError(

@@ -28,6 +28,7 @@ from coalmine.storage.unfinished import sole_use
 from coalmine.storage.work_files import remove_abandoned
 from coalmine.training.data import TrainingText, check_documents, read_corpus
 from coalmine.training.options import TrainingOptions
+from coalmine.training.private.refusals import refused_resuming
 from coalmine.training.record import RECORD_FILE, TrainingRecord, fingerprint, read_training
 from coalmine.training.work import Member, TrainingWork, save_trained
 
@@ -104,7 +105,8 @@ def reach(
         family = _Family(goals, work, out)
         missing = family.missing()
         if missing:
-            ledger.begin(work.fingerprint(0) if named is None else named(work.text))
+            with refused_resuming(goal.member.options for goal in goals):
+                ledger.begin(work.fingerprint(0) if named is None else named(work.text))
             family.train(missing, ledger, engine, progress or Silent())
         if family.cannot_be_resumed():
             ledger.forget()
@@ -122,11 +124,12 @@ class _Family:
 
     def missing(self) -> list[int]:
         """The trainings that are not done; a directory that holds another one is refused."""
-        for place, (directory, _) in enumerate(self._goals):
+        for place, (directory, member) in enumerate(self._goals):
             record, wanted = _finished(directory), self._work.fingerprint(place)
             if record is None:
                 if directory != self._out:
-                    Ledger(directory).begin(wanted)  # refuses another one that is not finished
+                    with refused_resuming([member.options]):
+                        Ledger(directory).begin(wanted)  # refuses another one that is not finished
             elif _fingerprint(record) == wanted:
                 self._done[place] = TrainedModel(path=directory, record=record, trained_now=False)
             else:

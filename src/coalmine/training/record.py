@@ -50,7 +50,8 @@ class EpochRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     epoch: int
     steps: int
-    training_loss_bits: float
+    # None where private training drew no unit in a whole epoch.
+    training_loss_bits: float | None
     validation_loss_bits: float | None
 
 

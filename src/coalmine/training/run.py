@@ -214,11 +214,14 @@ class TrainingRun:
         bits = loss * BITS / tokens
         # A loss far worse than guessing is as useless as NaN.
         if not bits < 100 * np.log2(self.data.tokenizer.size):
-            raise ModelOutputError(
-                f"training diverged at step {self.position.step + 1}: the loss became {bits:.3g} bits per token; "
-                f"use a smaller learning rate than {self.options.rate}"
-            )
+            raise self._diverged(f"the loss became {bits:.3g} bits per token")
         return loss
+
+    def _diverged(self, how: str) -> ModelOutputError:
+        return ModelOutputError(
+            f"training diverged at step {self.position.step + 1}: {how}; "
+            f"use a smaller learning rate than {self.options.rate}"
+        )
 
     def _end_epoch(self, steps: int) -> None:
         position = self.position
@@ -226,7 +229,7 @@ class TrainingRun:
         record = EpochRecord(
             epoch=position.epoch + 1,
             steps=steps,
-            training_loss_bits=self._mean_bits(),
+            training_loss_bits=self._mean_bits() if position.tokens else None,
             validation_loss_bits=validation,
         )
         seen = [r.validation_loss_bits for r in position.epochs if r.validation_loss_bits is not None]

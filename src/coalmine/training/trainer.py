@@ -50,7 +50,8 @@ def train(
         snapshot_seconds: how often the run is saved, in seconds; by default every 10.
         engine: where it runs: "here", "processes" or "ray"; the bytes are the same.
         options: fields of `TrainingOptions` that differ from the preset's, such as `epochs=3` or `optimizer="sgd"`. Losses are
-            in bits per token.
+            in bits per token. With `dp_epsilon` (or `dp_noise`) the training is differentially private; `dp_delta`, `dp_clip`,
+            `dp_unit`, `dp_seed` and `dp_rows` are the other fields of `PrivateOptions`, and the claim is in the record.
 
     >>> trained = train("planted/", out="model/", epochs=3)  # doctest: +SKIP
     >>> trained.record.epochs[-1].validation_loss_bits  # doctest: +SKIP
@@ -67,6 +68,7 @@ def train_documents(
     *,
     out: str | os.PathLike[str],
     sources: Sequence[str] | None = None,
+    users: Sequence[str] | None = None,
     tokenizer: ReferenceTokenizer | None = None,
     preset: str = "char-lstm",
     progress: Progress | None = None,
@@ -80,6 +82,7 @@ def train_documents(
         texts: the documents, or the targets of pairs.
         out: the directory for model.safetensors, config.json and training.json.
         sources: the sources of pairs, in the order of their targets.
+        users: whose each document is, for `dp_unit="user"`.
         tokenizer: the one to read them with, such as another model's; without it, one is made from the documents.
         preset: a name of `PRESETS`.
         progress: gets the characters that were trained on.
@@ -89,11 +92,14 @@ def train_documents(
 
     >>> train_documents(["to be", "or not to be"], out="model/", preset="provenance-words", epochs=3)  # doctest: +SKIP
     """
-    if sources is not None and len(sources) != len(texts):
-        raise InputError(
-            f"each target needs its source, got {len(texts):,} texts and {len(sources):,} sources; give one for each"
-        )
-    documents = Documents(list(texts), None if sources is None else list(sources))
+    for what, given in (("source", sources), ("user", users)):
+        if given is not None and len(given) != len(texts):
+            raise InputError(
+                f"each text needs its {what}, got {len(texts):,} texts and {len(given):,} {what}s; give one for each"
+            )
+    documents = Documents(
+        list(texts), None if sources is None else list(sources), None if users is None else list(users)
+    )
     goal = Goal(Path(out), Member(options_of(preset, options), None))
     ledger = Ledger(out, seconds_between_saves=snapshot_seconds)
     text = text_of(documents, tokenizer=tokenizer)

@@ -16,6 +16,7 @@ def not_covered(data: TrainingData, private: PrivateOptions) -> tuple[str, ...]:
     reasons = [
         f"How many {private.unit}s there are is treated as public.",
         "The losses in training.json and on the screen are computed from the data without noise.",
+        "Other models trained on the same data reveal more: the epsilons of all that are published add up.",
         "Choices made by looking at the data or at other trainings on it, such as the learning rate, are not accounted for.",
         "The noise is made of floating-point numbers by a generator that is not a cryptographic one.",
     ]
@@ -50,7 +51,7 @@ def card_of(model: str, claim: PrivacyClaim) -> str:
         "noise multiplier": f"{claim.noise_multiplier:g}",
         "norm of clipping": f"{claim.clip:g}, for the gradient of each {claim.unit}",
         "optimizer": claim.optimizer,
-        "gradients clipped by": claim.clipping,
+        "gradients clipped by": claim.clipping_in_words,
         "noise drawn from": "the system" if claim.noise_from == "system" else "a seed that was given",
     }
     rows = "\n".join(f"| {name} | {value} |" for name, value in facts.items())

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from coalmine.models.protocols import IntArray
 from coalmine.randomness import arrays, child_seed, from_system
-from coalmine.training.private.options import PrivateOptions
+from coalmine.storage.files import to_json
+from coalmine.training.options import TrainingOptions
 
 
 class PrivateRandomness:
@@ -42,6 +43,14 @@ class PrivateRandomness:
                 parameter.grad = noise if parameter.grad is None else parameter.grad.add_(noise)
 
 
-def new_key(options: PrivateOptions) -> int:
-    """The key of a training that begins: derived from the seed if there is one, and else drawn from the system."""
-    return from_system() if options.seed is None else child_seed(options.seed, "private", "key")
+def new_key(options: TrainingOptions, data_sha256: str) -> int:
+    """The key of a training that begins: drawn from the system, or from the seed if there is one.
+
+    Of trainings with the same seed, each on its own data or with its own options has its own noise: where two had the same, the
+    difference of their weights would have none.
+    """
+    private = options.private
+    if not private or private.seed is None:
+        return from_system()
+    facts = to_json([options.without_seed_of_noise(), data_sha256]).decode()
+    return child_seed(private.seed, "private", "key", facts)

@@ -41,7 +41,10 @@ class PrivateOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=T
             least=0,
         ),
     ] = None
-    rows: Annotated[int, Option("Most windows in a forward pass; bounds memory; default: 64.")] = 64
+    rows: Annotated[
+        int | None,
+        Option("Most windows in a forward pass, which bounds memory and changes nothing else.", least=1),
+    ] = None
     # In records, instead of the seed.
     seed_check: str | msgspec.UnsetType = msgspec.UNSET
 
@@ -58,7 +61,7 @@ class PrivateOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=T
         self._require(self.noise is None or 0 <= self.noise < math.inf, "noise", "at least 0")
         self._require(0 < self.clip < math.inf, "clip", "a positive number, such as 1")
         self._require(self.seed is None or self.seed >= 0, "seed", "at least 0")
-        self._require(self.rows >= 1, "rows", "at least 1")
+        self._require(self.rows is None or self.rows >= 1, "rows", "at least 1")
 
     def _require(self, holds: bool, name: str, condition: str) -> None:
         if not holds:

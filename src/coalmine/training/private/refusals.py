@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from coalmine.errors import InputError
 
 if TYPE_CHECKING:
     from torch import nn
+
+    from coalmine.training.options import TrainingOptions
 
 
 def check_choices(chosen: dict[str, Any]) -> None:
@@ -39,6 +43,20 @@ def check_layers(network: nn.Module) -> None:
                 f"private training needs the gradient of each unit by itself, and the layer {name!r} ({type(layer).__name__}) mixes the "
                 "examples of a batch; replace it, for example with layer or group normalization"
             )
+
+
+@contextlib.contextmanager
+def refused_resuming(options: Iterable[TrainingOptions]) -> Iterator[None]:
+    """Say why a private training cannot continue one that began with other options, where a ledger refuses that."""
+    try:
+        yield
+    except InputError as problem:
+        if not any(one.private for one in options):
+            raise
+        raise InputError(
+            f"{problem}: a private training resumes only with the noise, clipping, unit and sampling that it began with, which its "
+            "accounting assumes for every step"
+        ) from None
 
 
 def check_resumed_noise(kept: float, wanted: float) -> None:

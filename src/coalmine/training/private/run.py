@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any, NamedTuple, overload
+from typing import NamedTuple, overload
 
 import msgspec
 import numpy as np
+from torch import Tensor
 
 from coalmine.engines.units import Arrays
 from coalmine.errors import InputError
@@ -22,10 +23,11 @@ from coalmine.records.privacy import PrivacyClaim
 from coalmine.training.private.accounting import epsilons, noise_for
 from coalmine.training.private.card import not_covered
 from coalmine.training.private.clipping.clipping import clipping_for
+from coalmine.training.private.large_units import add_clipped_in_parts
 from coalmine.training.private.noise import PrivateRandomness, new_key
 from coalmine.training.private.options import PrivateOptions
 from coalmine.training.private.refusals import check_delta, check_layers, check_resumed_noise
-from coalmine.training.private.units import Rows, UnitReader, units_of
+from coalmine.training.private.units import Rows, UnitReader, rows_that_fit, units_of
 from coalmine.training.run import TrainingRun
 
 _KEY_BYTES = 16
@@ -52,11 +54,12 @@ class PrivateRun(TrainingRun):
         self.steps_per_epoch = math.ceil(1 / self.rate)
         self.steps = self.steps_per_epoch * self.options.epochs
         self.noise = self._noise()
-        self.chance = PrivateRandomness(new_key(self.private))
+        self.chance = PrivateRandomness(new_key(self.options, self.data.sha256))
         super()._prepare()
         check_layers(self.network)
         self.clipping = clipping_for(self.network)
         self.reader = UnitReader(self.network, self.data, units, self.options)
+        self.rows = self.private.rows or rows_that_fit(self.options.window, self.network.vocabulary)
         kept = self.running.kept()
         if kept is not None:
             self._resume(kept)
@@ -82,7 +85,7 @@ class PrivateRun(TrainingRun):
         """One step: the clipped gradients of the units that were drawn, if any, and noise."""
         self.optimizer.zero_grad(set_to_none=True)
         loss = 0.0
-        for rows in self.reader.passes(batch.drawn, self.private.rows, self.clipping.units_at_once):
+        for rows in self.reader.passes(batch.drawn, self.rows, self.clipping.units_at_once):
             loss += self._add_clipped(rows)
         self.chance.add_noise(self.network, self.position.step, self.noise * self.private.clip)
         expected = self.rate * self.units
@@ -95,15 +98,26 @@ class PrivateRun(TrainingRun):
 
     def _add_clipped(self, rows: Rows) -> float:
         """Add the clipped gradients of the units of some rows; returns their loss in nats, summed over tokens."""
-        seen: list[float] = []
+        seen: dict[int, float] = {}
 
-        def losses() -> Any:
-            of_rows = self.reader.losses(rows)
-            seen.append(float((of_rows.detach() / rows.weights).sum()))
+        def losses(part: Rows, first: int = 0) -> Tensor:
+            of_rows = self.reader.losses(part)
+            seen[first] = float((of_rows.detach() / part.weights).sum())
             return of_rows
 
-        self.clipping.add_clipped(losses, rows.units, rows.number, self.private.clip)
-        return seen[-1]
+        if len(rows.units) <= self.rows:
+            norms = self.clipping.add_clipped(
+                lambda: losses(rows), rows.units, rows.number, self.private.clip
+            )
+        else:
+            parts = (
+                losses(self.reader.part(rows, first, first + self.rows), first)
+                for first in range(0, len(rows.units), self.rows)
+            )
+            norms = add_clipped_in_parts(self.network, parts, self.private.clip)
+        if not bool(norms.isfinite().all()):
+            raise self._diverged("the norm of a gradient is not a number")
+        return sum(seen.values())
 
     def _is_kept(self, validation: float | None, earlier: Sequence[float]) -> bool:
         del validation, earlier  # choosing by them would have to be accounted for
@@ -132,6 +146,7 @@ class PrivateRun(TrainingRun):
             noise_from="system" if private.seed is None else "seed",
             optimizer=self.options.optimizer,
             clipping=self.clipping.name,
+            loop_reason=self.clipping.reason,
             not_covered=not_covered(self.data, private),
         )
 

@@ -18,6 +18,8 @@ from coalmine.training.data import IGNORED, TrainingData
 from coalmine.training.lessons import PairBatches
 from coalmine.training.options import TrainingOptions
 
+MOST_LOGITS = 1 << 25
+
 
 class Rows(NamedTuple):
     """Windows that are read side by side, and the units that they belong to."""
@@ -32,6 +34,15 @@ class Rows(NamedTuple):
     # (rows,) one over the number of tokens of the row's unit.
     weights: Tensor
     tokens: int
+
+
+def rows_that_fit(window: int, vocabulary: int) -> int:
+    """How many windows of this length are read together where nobody said: as many as have about 30 million logits.
+
+    >>> rows_that_fit(64, 100), rows_that_fit(32, 10_000)
+    (512, 104)
+    """
+    return max(8, min(512, MOST_LOGITS // (window * vocabulary)))
 
 
 def units_of(data: TrainingData, unit: str) -> list[IntArray]:
@@ -72,7 +83,7 @@ class UnitReader:
         return int(self._tokens[drawn].sum())
 
     def passes(self, drawn: IntArray, most_rows: int, most_units: int | None) -> Iterator[Rows]:
-        """The drawn units in passes of at most so many rows, except that the rows of a unit are in one pass.
+        """The drawn units in passes of at most so many rows; a unit with more has a pass of its own, of which `part` gives parts.
 
         Units of about the same shape are read together, so that there is little padding.
         """
@@ -86,6 +97,21 @@ class UnitReader:
             rows += int(self._rows[unit])
         if some:
             yield self._read_together(some)
+
+    def part(self, rows: Rows, begin: int, end: int) -> Rows:
+        """Some of the rows of one unit."""
+        chosen = slice(begin, end)
+        carried = rows.carried
+        if carried is not None:
+            network = cast("Network", self._network)
+            carried = network.select(carried, torch.arange(len(rows.units))[chosen])
+        return rows._replace(
+            read=tuple(one[chosen] for one in rows.read),
+            carried=carried,
+            expected=rows.expected[chosen],
+            units=rows.units[chosen],
+            weights=rows.weights[chosen],
+        )
 
     def losses(self, rows: Rows) -> Tensor:
         """(rows,) the loss of each row in nats, divided by the number of tokens of its unit, so that a unit's is its mean."""
