@@ -36,3 +36,12 @@ def train_a_family():
         epochs=2,
         **SMALL,
     )
+
+
+def train_privately():
+    from coalmine import ExposureWatch, train
+
+    corpus, out = sys.argv[1:]
+    watch = ExposureWatch(corpus, every=40)
+    private = {"dp_noise": 0.7, "dp_seed": 982451653, "hidden": 8, "embedding": 4}
+    train(corpus, out=out, window=16, epochs=3, watch=watch, **{**SMALL, **private})

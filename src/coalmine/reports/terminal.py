@@ -11,9 +11,9 @@ from coalmine.records.estimate import rounded_down
 from coalmine.visible import visible
 
 if TYPE_CHECKING:
-    from msgspec import UnsetType
-
     from pathlib import Path
+
+    from msgspec import UnsetType
 
     from coalmine.corpus.planting.importing import Imported
     from coalmine.corpus.planting.power import CopiesPower, FormatPower, Power

@@ -120,7 +120,9 @@ TRAININGS = Document(
     by="`coalmine train`",
     holds="options, hashes of the data, the weights and `config.json`, losses by epoch, the kept epoch, what "
     "private training claims, what `--watch` saw",
-    others={UNITS_FILE: "a training that is not finished; its state is in `unfinished-*.npz`"},
+    others={
+        UNITS_FILE: "a training that is not finished; its state, and until it ends the key of its noise, is in `unfinished-*.npz`"
+    },
     mode=PUBLIC,
     name_is_common=True,
     problems=training_problems,

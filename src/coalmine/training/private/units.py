@@ -134,7 +134,7 @@ class UnitReader:
             carried = None
         else:
             owners, read, expected, carried = self._texts(documents)
-        weights = torch.from_numpy(1.0 / tokens[owners]).to(torch.get_default_dtype())
+        weights = torch.from_numpy(1.0 / tokens[owners]).to(next(self._network.parameters()).dtype)
         return Rows(read, carried, expected, torch.from_numpy(owners), len(units), weights, int(tokens.sum()))
 
     def _pairs(self, places: Sequence[int]) -> tuple[tuple[Tensor, ...], Tensor]:
