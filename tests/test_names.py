@@ -17,12 +17,13 @@ from coalmine.engines.options import EngineOptions
 from coalmine.errors import InputError
 from coalmine.training.finetuning.options import FinetuningOptions
 from coalmine.training.options import TrainingOptions
+from coalmine.training.private.options import PREFIX, PrivateOptions
 
 # What the commands fill: functions by their parameters, and records of options by their fields.
 FILLED = {
     "plant": (coalmine.plant, corpus.PlantOptions),
     "import": (corpus.import_canaries, corpus.ImportOptions),
-    "train": (coalmine.train, TrainingOptions),
+    "train": (coalmine.train, TrainingOptions, PrivateOptions),
     "quantize": (coalmine.quantize, coalmine.QuantizeOptions),
     "finetune": (coalmine.finetune, FinetuningOptions),
     "expose": (coalmine.expose, audits.ExposureOptions, models.LoadOptions),
@@ -141,6 +142,8 @@ COMMANDS = dict(commands(typer.main.get_command(app)))
 
 
 def names_of(filled):
+    if filled is PrivateOptions:  # `train` and others take its fields with this before their names
+        return {PREFIX + name for name in filled.__struct_fields__}
     if isinstance(filled, type) and issubclass(filled, msgspec.Struct):
         return set(filled.__struct_fields__)
     return set(inspect.signature(filled).parameters)

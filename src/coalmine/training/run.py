@@ -43,7 +43,7 @@ _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 }
 
 
-class Batch(Protocol):
+class StepData(Protocol):
     """What one step learns from."""
 
     @property
@@ -176,7 +176,7 @@ class TrainingRun:
             self.running.keep(self._state)
         self._end_epoch(len(batches))
 
-    def _batches(self) -> Sequence[Batch]:
+    def _batches(self) -> Sequence[StepData]:
         """Those of the epoch that the run is in."""
         return self.lessons.training(self.position.epoch)
 
