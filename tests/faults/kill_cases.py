@@ -90,6 +90,10 @@ def cases(inputs):
         ),
         "dedup": Case(("dedup", planted / "corpus.txt", *out), resumes=False),
         "scan": Case(("scan", inputs / "corpus.txt", "-f", PIN, *out), resumes=False),
+        "redact": Case(("redact", planted / "corpus.txt", "-f", PIN, *out), resumes=False),
+        "crosscheck": Case(
+            ("crosscheck", planted / "corpus.txt", *SMALL, "--epochs", "1", "--layers", "1", "--drop", *out)
+        ),
         "plant": Case(plant, resumes=False),
         "plant --overwrite": Case((*plant, "--seed", "1", "--overwrite"), prepare=planted_before, resumes=False),
     }  # fmt: skip

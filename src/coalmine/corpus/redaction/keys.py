@@ -33,10 +33,12 @@ class SurrogateKey:
                 f"{len(content)}; make one with `openssl rand -hex 32`"
             )
         self.is_random = content is None
-        given = secrets.token_bytes(32) if content is None else content
+        if content is None:
+            self._key, self._fingerprint = secrets.token_bytes(32), b""
+            return
         # Both are slow to compute, so that a key that is a password is slow to guess.
         self._key, self._fingerprint = (
-            hashlib.scrypt(given, salt=salt, n=_COST, r=_BLOCK, p=_PARALLEL, dklen=32)
+            hashlib.scrypt(content, salt=salt, n=_COST, r=_BLOCK, p=_PARALLEL, dklen=32)
             for salt in (b"coalmine redact", b"coalmine redact fingerprint")
         )
 
