@@ -106,7 +106,10 @@ EXCEPTIONS = {
         "repeated": "calls `repeated_sequences` instead, with this length",
     },
     "scan": {"format": "one of the `formats`"},
-    "defend": {"defense": "one of the `defenses`"},
+    "defend": {
+        "defense": "one of the `defenses`",
+        **{f"dp_{name}": "one of the options in `training`" for name in ("clip", "unit", "seed", "rows")},
+    },
     "dedup": {"no_exact": "makes `exact` None", "no_near": "makes `near` None"},
     "redact": {
         "format": "one of `formats`",

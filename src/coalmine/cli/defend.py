@@ -16,6 +16,7 @@ from coalmine.corpus.planting.options import PlantOptions
 from coalmine.engines.options import EngineOptions
 from coalmine.records.options import Option
 from coalmine.training.options import TrainingOptions
+from coalmine.training.private.options import PREFIX, PrivateOptions
 
 if TYPE_CHECKING:
     from coalmine.audits.defenses.results import Bench
@@ -48,6 +49,9 @@ class Defend(Arguments, frozen=True, kw_only=True):
         "char-lstm"
     )
     training: Annotated[dict[str, Any], Changes(TrainingOptions, without=("seed", "threads", "holdout"))]
+    private: Annotated[
+        dict[str, Any], Changes(PrivateOptions, without=("epsilon", "noise", "delta"), prefix=PREFIX)
+    ]
     columns: CorpusFields
     running: EngineOptions
     printing: Printing
@@ -75,7 +79,7 @@ def command(given: Defend) -> int:
             format=given.format or DEFAULT_FORMAT,
             planting=given.planting,
             preset=given.preset,
-            training=given.training,
+            training={**given.training, **given.private},
             engine=engine,
             progress=output.progress(),
             record=lambda made: clock.save(
@@ -99,8 +103,8 @@ def _show(bench: Bench, output: Output, directory: Path) -> None:
 
     report = directory / REPORT_FILE
     write_bytes(report, report_page(read_runs(directory)).encode())
-    for table in (defense_table(bench), difference_table(bench), copies_table(bench)):
-        if table is not None:
-            output.say(table, "")
+    compared = difference_table(bench)
+    for table in (defense_table(bench), *(() if compared is None else (compared,)), copies_table(bench)):
+        output.say(table, "")
     output.say(*in_plain_words(bench), f"Open the report: {visible(str(report))}")
     output.document(bench)

@@ -8,6 +8,7 @@ from coalmine.audits.defenses.defense import chosen_defenses, parse_defense
 from coalmine.audits.defenses.results import BenchCanary, BenchedModel
 from coalmine.audits.defenses.rows import with_rows
 from coalmine.corpus import PlantOptions
+from coalmine.records.privacy import PrivacyClaim
 from coalmine.statistics import judge_claim
 from coalmine.training.options import TrainingOptions
 
@@ -24,6 +25,25 @@ def bound(low):
         confidence=0.99,
         n=32,
         statement="a bound",
+    )
+
+
+def claim(epsilon):
+    return PrivacyClaim(
+        epsilon=epsilon,
+        delta=1e-5,
+        accountant="PLD",
+        rdp_epsilon=None,
+        unit="document",
+        units=100,
+        sampling_rate=0.1,
+        steps=10,
+        noise_multiplier=1.0,
+        clip=1.0,
+        noise_from="system",
+        optimizer="adam",
+        clipping="ghost",
+        not_covered=(),
     )
 
 
@@ -49,8 +69,7 @@ def model(
         extracted=tuple(extracted),
         searched=16,
         bound=bound(proven),
-        claimed_epsilon=epsilon,
-        claimed_delta=None if epsilon is None else 1e-5,
+        privacy=None if epsilon is None else claim(epsilon),
         verdict=verdict,
     )
     return msgspec.structs.replace(given, **changes)

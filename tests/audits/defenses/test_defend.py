@@ -8,10 +8,11 @@ import statistics
 import msgspec
 import numpy as np
 import pytest
+from safetensors.torch import load_file
 
 from coalmine import ScriptedModel, defend, load_model, read_runs, score_texts, verify_run
 from coalmine.audits import read_bench, read_exposures, read_membership, read_recitation
-from coalmine.audits.defenses.measuring import BenchWork
+from coalmine.audits.defenses.training import BenchWork
 from coalmine.audits.extraction.results import read_verified
 from coalmine.corpus import CanarySet, PlantOptions, read_documents, write_embedded_corpus
 from coalmine.errors import InputError
@@ -20,7 +21,7 @@ from coalmine.training.record import read_training
 TINY = {"hidden": 16, "embedding": 8, "layers": 1, "epochs": 2, "learning_rate": 0.02}
 PIN = "my pin is {digits:3}"
 FEW = PlantOptions(repeat=(1, 6), canaries=8, references=40)
-NAMES = ["dropout=0.5", "dedup", "redact"]
+NAMES = ["dropout=0.5", "quantize=4", "dedup", "redact", "dp=8"]
 
 
 def bench_of(folder, names=NAMES, **changes):
@@ -143,6 +144,30 @@ def test_options_of_training_are_changed_by_the_defense_alone(folder):
     assert plain.hidden == dropped.hidden == 16
 
 
+def test_a_rounded_model_is_that_without_a_defense_with_few_weights(folder, bench):
+    at = folder / "bench" / "trainings"
+    for seed in (0, 1):
+        plain, rounded = (
+            load_file(at / f"{name}-seed{seed}" / "model.safetensors") for name in ("none", "quantize-4")
+        )
+        assert plain.keys() == rounded.keys()
+        assert any(len(weights.unique()) > 4 for weights in plain.values())
+        assert all(len(weights.unique()) <= 4 for weights in rounded.values())
+    assert bench.row("quantize=4").loss.mean > bench.row("none").loss.mean
+    assert bench.row("quantize=4").seconds.mean >= bench.row("none").seconds.mean
+
+
+def test_a_private_training_claims_what_it_was_asked_for(folder, bench):
+    row = bench.row("dp=8")
+    trained = [read_training(folder / "bench" / "trainings" / f"dp-8-seed{seed}") for seed in (0, 1)]
+    assert row.claimed_epsilon == max(one.privacy.epsilon for one in trained)
+    assert 7.5 < row.claimed_epsilon <= 8
+    assert row.claimed_delta == 1e-9
+    verdicts = [one.verdict for one in bench.models if one.defense == "dp=8"]
+    assert row.claim_p_value == min(1.0, 2 * min(one.p_value for one in verdicts))
+    assert all(one.verdict is None for one in bench.models if one.defense != "dp=8")
+
+
 def test_nobody_else_reads_it_and_no_secret_is_in_it(folder, bench):
     path = folder / "bench" / "defenses.json"
     assert path.stat().st_mode & 0o777 == 0o600
@@ -239,6 +264,12 @@ def test_a_killed_run_resumes_where_it_was(small):
     resumed = bench_of(small, ["epochs=1"], **given)
     assert not (small / "bench" / "unfinished.units").exists()
     assert without_time(resumed) == without_time(whole)
+    more = bench_of(small, ["epochs=1", "int8"], **{**given, "seeds": 2})
+    assert [one.seconds for one in more.models if one.defense != "int8" and one.seed == 0] == [
+        one.seconds for one in resumed.models
+    ]
+    assert [row.trainings for row in more.rows] == [2, 2, 2]
+    assert more.bound_confidence > resumed.bound_confidence
 
 
 def without_time(bench):

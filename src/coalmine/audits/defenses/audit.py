@@ -11,9 +11,9 @@ from coalmine.audits.defenses.results import BENCHES, TRAININGS_FOLDER
 from coalmine.audits.defenses.table import (
     DIFFERENCE_COLUMNS,
     MAIN_COLUMNS,
-    copies_of,
+    copies_cells,
+    copies_columns,
     difference_cells,
-    exposure_words,
     main_cells,
 )
 from coalmine.evidence.audit import Audit
@@ -21,7 +21,6 @@ from coalmine.evidence.details import Detail
 from coalmine.evidence.findings import Finding, first
 from coalmine.evidence.replies import Reply, Topic
 from coalmine.evidence.run import Run
-from coalmine.evidence.words import times_in_words
 
 STOPPED = Topic("What stops it?", "")
 # What each model of a bench is audited for, beside the model.
@@ -75,18 +74,14 @@ def _details(run: Run, reveal: bool) -> Iterator[Detail]:
             title="Against no defense",
             columns=("defense", *DIFFERENCE_COLUMNS, "frontier"),
             rows=[difference_cells(row) for row in bench.rows[1:]],
-            caption="Differences in exposure, paired by canary, and in loss",
+            caption="Differences in exposure (bits), paired by canary, and in loss (bits per character)",
         )
-        copies = copies_of(bench)
         yield Detail(
             section=section,
-            title="Exposure by number of copies",
-            columns=("defense", *(times_in_words(int(one)) for one in copies)),
-            rows=[
-                (row.defense.name, *(exposure_words(row.by_copies[one]) for one in copies))
-                for row in bench.rows
-            ],
-            caption="The median exposure of canaries that were planted this often",
+            title="By seed, and by number of copies",
+            columns=("defense", *copies_columns(bench)),
+            rows=[copies_cells(row, bench) for row in bench.rows],
+            caption="The range of losses over seeds, and the median exposure of canaries that were planted this often",
         )
 
 

@@ -31,18 +31,12 @@ from coalmine.engines.ledger import Ledger
 from coalmine.errors import CoalmineError, NotMeasurableError, WriteError
 from coalmine.models.protocols import Model
 from coalmine.records import Estimate
+from coalmine.records.privacy import PrivacyClaim
 from coalmine.storage.files import make_directory
 
 # The most and the fewest tokens that are given and that must come out, by how long documents are.
 LONGEST, SHORTEST = 50, 10
 _Found = TypeVar("_Found")
-
-
-class Claim(NamedTuple):
-    """What a private training claims for one document or user."""
-
-    epsilon: float
-    delta: float
 
 
 class AuditedModel(NamedTuple):
@@ -71,7 +65,9 @@ class Auditor:
         self._folder, self._engine = folder, engine
         self._indexes: dict[str, CorpusIndex] = {}
 
-    def audited(self, model: Model, trained_on: BenchCorpus, claim: Claim | None, out: Path) -> AuditedModel:
+    def audited(
+        self, model: Model, trained_on: BenchCorpus, claim: PrivacyClaim | None, out: Path
+    ) -> AuditedModel:
         """Ask a model everything. What cannot be measured of one does not stop the rest, except for the exposures."""
         problems: list[str] = []
         exposures = self._exposures(model, trained_on, out / "exposure")
@@ -118,7 +114,7 @@ class Auditor:
         ledger.forget()
         return tuple(found)
 
-    def judged(self, exposures: Exposures, claim: Claim | None, out: Path) -> Membership:
+    def judged(self, exposures: Exposures, claim: PrivacyClaim | None, out: Path) -> Membership:
         """What the coins say about epsilon, and about a claim."""
         claimed: dict[str, Any] = {}
         if claim is not None:

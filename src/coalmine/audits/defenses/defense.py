@@ -44,6 +44,11 @@ class Defense(msgspec.Struct, frozen=True, kw_only=True):
         known = KINDS.get(self.kind)
         return {} if known is None else dict(known.changes(self.value or 0.0))
 
+    def rounding(self) -> dict[str, Any] | None:
+        """How it rounds the weights of the model without a defense; None where it trains a model of its own."""
+        known = KINDS.get(self.kind)
+        return None if known is None or known.rounds is None else dict(known.rounds(self.value or 0.0))
+
     @property
     def corpus(self) -> CorpusName:
         """What its models are trained on."""
@@ -55,8 +60,11 @@ class DefenseKind(NamedTuple):
     """What the user can name, what it does, and the value that it needs, if any."""
 
     says: str
+    # Options of `train`.
     changes: Callable[[float], Mapping[str, Any]] = lambda _: {}
     corpus: CorpusName = "planted"
+    # Options of `quantize`, for a defense that changes the model without a defense and trains none.
+    rounds: Callable[[float], Mapping[str, Any]] | None = None
     # None for one without a value.
     example: str | None = None
     whole: bool = False
@@ -79,8 +87,23 @@ KINDS: dict[str, DefenseKind] = {
     "epochs": DefenseKind(
         "this many passes over the data", lambda value: {"epochs": int(value)}, example="2", whole=True
     ),
+    "quantize": DefenseKind(
+        "weights rounded to this many values per tensor",
+        rounds=lambda value: {"values": int(value)},
+        example="256",
+        whole=True,
+    ),
+    "int8": DefenseKind("weights rounded to int8 by row", rounds=lambda _: {"int8": True}),
     "dedup": DefenseKind("the corpus without repeated text and near duplicates", corpus="dedup"),
     "redact": DefenseKind("the corpus with the secrets of known kinds masked", corpus="redact"),
+    "dp": DefenseKind(
+        "differentially private training with this epsilon", lambda value: {"dp_epsilon": value}, example="8"
+    ),
+    "dp-noise": DefenseKind(
+        "private training with this noise, in units of the clipping norm",
+        lambda value: {"dp_noise": value},
+        example="1",
+    ),
 }
 
 
@@ -98,8 +121,8 @@ def defenses_in_words() -> str:
 def parse_defense(given: str) -> Defense:
     """A defense from the command line: a name, NAME=VALUE, or NAME=python:module:function for a training of the user's.
 
-    >>> parse_defense("mine=python:my_trainer:train").kind
-    'own'
+    >>> parse_defense("mine=python:my_trainer:train").kind, parse_defense("weight-decay=0.0001").name
+    ('own', 'weight-decay=1e-4')
     """
     from coalmine.models.plugins import PREFIX, NamedFunction
 
@@ -144,6 +167,9 @@ def _shown(text: str, given: str, kind: DefenseKind) -> str:
         raise InputError(
             f"the defense {name} takes {what}, such as {name}={kind.example}, got {given!r}; give one"
         )
+    if 0 < value < 1e-3:
+        digits, _, exponent = f"{value:e}".partition("e")
+        return f"{digits.rstrip('0').rstrip('.')}e{int(exponent)}"
     return f"{value:g}"
 
 

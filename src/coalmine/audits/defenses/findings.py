@@ -87,7 +87,8 @@ def bench_remarks(run: Run) -> Iterator[Finding]:
 
 def _effects(code: str, rows: list[DefenseRow]) -> Finding:
     evidence = "; ".join(
-        f"{row.defense.name}: {row.difference.estimate.statement} (adjusted {row.adjusted_p_value:.2g}), {_cost(row)}"
+        f"{row.defense.name}: {row.difference.estimate.statement} (adjusted {row.adjusted_p_value:.2g}; lower with "
+        f"{row.lower_in} of {row.of_seeds} seeds), {_cost(row)}"
         for row in rows
         if row.difference is not None
     )

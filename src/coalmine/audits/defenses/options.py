@@ -39,7 +39,7 @@ class DefenseOptions(Options, frozen=True, kw_only=True):
     sequences: Annotated[
         int, Option("Training sequences that each model is asked to recite; 0 for none.", least=0)
     ] = 200
-    delta: Annotated[float, Option("The delta of private training, and of the audited epsilon.")] = 1e-5
+    delta: Annotated[float, Option("The delta of private training, and of the audited epsilon.")] = 1e-9
     confidence: Annotated[float, CONFIDENCE] = 0.95
     seed: Annotated[int, SEED] = 0
     fields: Fields = Fields()

@@ -14,6 +14,7 @@ from coalmine.corpus.planting.options import PlantOptions
 from coalmine.engines.ledger import WORK_FILES
 from coalmine.records import Estimate
 from coalmine.records.documents import Document, Origin
+from coalmine.records.privacy import PrivacyClaim
 from coalmine.statistics.differences import Difference
 from coalmine.statistics.epsilon.claimed import Verdict
 from coalmine.training.options import TrainingOptions
@@ -57,8 +58,7 @@ class BenchedModel(msgspec.Struct, frozen=True, kw_only=True):
     # The largest lower bound on epsilon of one copy that the coins of a population prove; see `bound_confidence` of the bench.
     bound: Estimate
     # Of a model that was trained privately: what its training claims, and what the coins say about that.
-    claimed_epsilon: float | None = None
-    claimed_delta: float | None = None
+    privacy: PrivacyClaim | None = None
     verdict: Verdict | None = None
     # The share of training sequences that it recites; None where none were asked for.
     recited: Estimate | None = None
@@ -129,6 +129,9 @@ class DefenseRow(msgspec.Struct, frozen=True, kw_only=True):
     adjusted_p_value: float | None = None
     # The same over trainings: whether another seed would show it too.
     over_trainings: Difference | None = None
+    # In how many of the seeds that both have the mean exposure is lower than without a defense, and how many these are.
+    lower_in: int = 0
+    of_seeds: int = 0
     # Mean loss minus that without a defense, in bits per character.
     loss_difference: float | None = None
     # None where it has no place in the figure.

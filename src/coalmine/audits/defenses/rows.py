@@ -41,9 +41,9 @@ def _row(defense: Defense, bench: Bench) -> DefenseRow:
     own = _models(bench, defense.name)
     copies = sorted({one.copies for one in bench.canaries})
     planted = [one.planted for one in bench.canaries]
-    claims = {(one.claimed_epsilon, one.claimed_delta) for one in own} or {(None, None)}
-    # Of several trainings, whose noise may differ by rounding, the weakest promise.
-    epsilon, delta = max(claims, key=lambda claim: claim[0] or 0.0)
+    claims = [one.privacy for one in own if one.privacy is not None]
+    # Of several trainings, the weakest promise.
+    claim = max(claims, key=lambda one: one.epsilon or 0.0, default=None)
     verdicts = [one.verdict for one in own if one.verdict is not None]
     bounds = [one.bound.low for one in own if one.bound.low is not None]
     medians = [_median([one], planted, bench).value for one in own]
@@ -67,8 +67,8 @@ def _row(defense: Defense, bench: Bench) -> DefenseRow:
         copies_left=max((one.copies_left for one in own), default=0),
         copies=sum(one.copies for one in bench.canaries if one.planted),
         audited_epsilon=max(bounds, default=None),
-        claimed_epsilon=epsilon,
-        claimed_delta=delta,
+        claimed_epsilon=None if claim is None else claim.epsilon,
+        claimed_delta=None if claim is None else claim.delta,
         claim_p_value=min(1.0, len(verdicts) * min(one.p_value for one in verdicts)) if verdicts else None,
     )
 
@@ -117,8 +117,14 @@ def _compared(
             confidence=bench.settings.confidence,
             seed=bench.settings.seed,
         )
+    changes = [
+        float(_limits([one], planted)[0].mean() - _limits([other], planted)[0].mean())
+        for one, other in zip(*(sorted(side, key=lambda model: model.seed) for side in pair), strict=True)
+    ]
     return msgspec.structs.replace(
         row,
+        lower_in=sum(one < 0 for one in changes),
+        of_seeds=len(changes),
         difference=difference,
         over_trainings=None if difference is None else _over_trainings(pair, planted, bench),
         loss_difference=float(np.mean(losses[0]) - np.mean(losses[1])) if all(losses) else None,

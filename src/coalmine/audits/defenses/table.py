@@ -24,7 +24,7 @@ MAIN_COLUMNS = (
     "audited ε",
     "seconds",
 )
-DIFFERENCE_COLUMNS = ("exposure", "interval", "adjusted p", "p over seeds", "loss", "loss of seeds")
+DIFFERENCE_COLUMNS = ("exposure", "interval", "adjusted p", "lower with", "p over seeds", "loss")
 
 
 def defense_table(bench: Bench) -> Table:
@@ -64,31 +64,39 @@ def difference_table(bench: Bench) -> Table | None:
 def difference_cells(row: DefenseRow) -> tuple[str, ...]:
     """A row of the table of differences, as text."""
     cost = "not known" if row.loss_difference is None else f"{row.loss_difference:+.3f}"
-    spread = "" if row.loss is None else f"{row.loss.low:.3f} to {row.loss.high:.3f}"
-    losses = (cost, spread, place_words(row))
+    losses = (cost, place_words(row))
     found = row.difference
     if found is None:
-        return (row.defense.name, "not measured", "", "", "", *losses)
+        return (row.defense.name, "not measured", "", "", "", "", *losses)
     over = row.over_trainings
     return (
         row.defense.name,
         f"{found.estimate.value or 0.0:+.2f}",
         _limits(found.estimate),
         "" if row.adjusted_p_value is None else f"{row.adjusted_p_value:.2g}",
+        f"{row.lower_in} of {row.of_seeds}",
         "" if over is None else f"{over.p_value:.2g}",
         *losses,
     )
 
 
-def copies_table(bench: Bench) -> Table | None:
-    """The median exposure by the number of copies; None where all canaries have the same."""
-    copies = copies_of(bench)
-    if len(copies) < 2:
-        return None
-    table = plain_table("median exposure", *rights(*(times_in_words(int(number)) for number in copies)))
+def copies_table(bench: Bench) -> Table:
+    """The range of losses over seeds, and the median exposure by the number of copies."""
+    table = plain_table("defense", *rights(*copies_columns(bench)))
     for row in bench.rows:
-        table.add_row(visible(row.defense.name), *(exposure_words(row.by_copies[one]) for one in copies))
+        table.add_row(*map(visible, copies_cells(row, bench)))
     return table
+
+
+def copies_columns(bench: Bench) -> tuple[str, ...]:
+    """The columns of that table after the first."""
+    return ("loss over seeds", *(f"exposure, {times_in_words(int(number))}" for number in copies_of(bench)))
+
+
+def copies_cells(row: DefenseRow, bench: Bench) -> tuple[str, ...]:
+    """A row of that table, as text."""
+    spread = "not known" if row.loss is None else f"{row.loss.low:.3f} to {row.loss.high:.3f}"
+    return (row.defense.name, spread, *(exposure_words(row.by_copies[one]) for one in copies_of(bench)))
 
 
 def copies_of(bench: Bench) -> list[str]:
@@ -105,7 +113,7 @@ def in_plain_words(bench: Bench) -> list[str]:
         "Losses are in bits per character of the held-out documents.",
         f"Exposure is {bench.most_bits:.1f} bits at most, and its median is 1 to 1.5 bits where nothing is memorized.",
         *(
-            f"{visible(row.defense.name)}: {row.difference.estimate.statement}."
+            f"{visible(row.defense.name)}: {row.difference.estimate.statement}, lower with {row.lower_in} of {row.of_seeds} seeds."
             for row in lower
             if row.difference is not None
         ),
@@ -127,9 +135,10 @@ def in_plain_words(bench: Bench) -> list[str]:
 
 
 def lowers(row: DefenseRow, bench: Bench) -> bool:
-    """Whether a defense is shown to lower exposure, given how many were compared."""
+    """Whether a defense is shown to lower exposure: over canaries, given how many defenses were compared, and with every seed."""
     return (
         row.difference is not None
+        and row.lower_in == row.of_seeds
         and (row.difference.estimate.value or 0.0) < 0
         and row.adjusted_p_value is not None
         and row.adjusted_p_value <= 1.0 - bench.settings.confidence

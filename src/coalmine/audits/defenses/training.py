@@ -27,6 +27,11 @@ class BenchTraining(NamedTuple):
     options: TrainingOptions
 
     @property
+    def name(self) -> tuple[str, int]:
+        """Its defense and its seed."""
+        return self.defense.name, self.seed
+
+    @property
     def label(self) -> str:
         """What notes on its progress begin with."""
         return self.directory.name

@@ -1,0 +1,103 @@
+"""Where the models of a bench come from: our trainings on an engine, the model without a defense rounded, or the user's function."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from coalmine.audits.defenses.defense import NONE, OWN
+from coalmine.audits.defenses.own_training import train_own
+from coalmine.audits.defenses.training import BenchTraining, BenchWork
+from coalmine.audits.provenance.own_training import OwnTraining
+from coalmine.engines.engine import Engine
+from coalmine.engines.ledger import Ledger
+from coalmine.errors import CoalmineError, NotMeasurableError
+from coalmine.models.loading import load_model
+from coalmine.models.protocols import Model
+from coalmine.progress import Progress
+from coalmine.records.privacy import PrivacyClaim
+from coalmine.storage.files import make_directory
+from coalmine.training.quantizing.quantizing import quantize
+from coalmine.training.record import RECORD_FILE, read_training
+
+
+class MadeModel(NamedTuple):
+    """A model, the seconds that it took to train, and what its training claims about privacy, if anything."""
+
+    model: Model
+    seconds: float
+    privacy: PrivacyClaim | None
+
+
+class ModelMaker:
+    """Makes the models of a bench, by their places among its trainings.
+
+    `before` are the seconds that trainings of an earlier run took, by defense and seed.
+    """
+
+    def __init__(
+        self,
+        work: BenchWork,
+        functions: Mapping[str, OwnTraining],
+        corpus: Path,
+        before: Mapping[tuple[str, int], float],
+    ) -> None:
+        self._work, self._functions, self._corpus = work, functions, corpus
+        self._seconds = dict(before)
+        self._failed: dict[tuple[str, int], CoalmineError] = {}
+
+    def train(self, missing: Sequence[int], ledger: Ledger, engine: Engine, progress: Progress) -> None:
+        """Run those trainings that are ours; what fails is raised when its model is asked for."""
+        ours = [place for place in missing if self._is_trained_here(self._work.trainings[place])]
+        if not ours:
+            return
+        units = [self._work.unit(place) for place in ours]
+        progress.start("Training", sum(unit.size for unit in units))
+        make_directory(self._work.trainings[ours[0]].directory.parent)
+        for outcome in engine.map(self._work, units, ledger=ledger, progress=progress, store=self._work.save):
+            name = self._work.trainings[ours[outcome.number]].name
+            if outcome.arrays is None:
+                self._failed[name] = outcome.problem or CoalmineError("no result; please report this")
+            else:
+                self._seconds[name] = float(outcome.arrays["seconds"])
+        progress.finish()
+
+    def made(self, place: int) -> MadeModel:
+        """A model; raises where it could not be trained."""
+        one = self._work.trainings[place]
+        if one.name in self._failed:
+            raise self._failed[one.name]
+        if one.defense.kind == OWN:
+            model, seconds = train_own(one, self._functions[one.defense.name], self._corpus)
+            self._seconds[one.name] = seconds
+            return MadeModel(model, seconds, claim_of(one.directory))
+        if one.defense.rounding() is not None:
+            self._seconds[one.name] = self._rounded(one)
+        return MadeModel(load_model(one.directory), self._seconds[one.name], claim_of(one.directory))
+
+    def _is_trained_here(self, one: BenchTraining) -> bool:
+        return one.defense.kind != OWN and one.defense.rounding() is None
+
+    def _rounded(self, one: BenchTraining) -> float:
+        """Round the weights of the model without a defense; the seconds that both took."""
+        plain = (NONE, one.seed)
+        source = one.directory.with_name(f"{NONE}-seed{one.seed}")
+        if plain not in self._seconds or not source.is_dir():
+            raise NotMeasurableError(
+                f"there is no model without a defense and with seed {one.seed} in a directory, whose weights could be rounded"
+            )
+        began = time.perf_counter()
+        quantize(source, one.directory, **one.defense.rounding() or {})
+        return self._seconds[plain] + time.perf_counter() - began
+
+
+def claim_of(directory: Path) -> PrivacyClaim | None:
+    """What the training of a model in a directory claims; None for one that was not private, or adds no noise."""
+    if not (directory / RECORD_FILE).is_file():
+        return None
+    claim = read_training(directory).privacy
+    return None if claim is msgspec.UNSET or claim.epsilon is None else claim
