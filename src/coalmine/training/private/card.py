@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from coalmine.records.privacy import PrivacyClaim
-from coalmine.training.data import TrainingData
 from coalmine.training.private.options import PrivateOptions
 
 CARD_FILE = "card.md"
 
 
-def not_covered(data: TrainingData, private: PrivateOptions) -> tuple[str, ...]:
-    """What the claim of a training does not cover, one sentence each."""
+def not_covered(
+    private: PrivateOptions, *, record: str, made_from_text: str | None = None, base: str | None = None
+) -> tuple[str, ...]:
+    """What the claim of a training does not cover, one sentence each.
+
+    `record` is the name of the record of the training, `made_from_text` what a vocabulary was made of that was made from its text, and
+    `base` the checkpoint that it began from.
+    """
     reasons = [
         f"How many {private.unit}s there are is treated as public.",
-        "The losses in training.json and on the screen are computed from the data without noise.",
+        f"The losses in {record} and on the screen are computed from the data without noise.",
         "Other models trained on the same data reveal more: the epsilons of all that are published add up.",
         "Choices made by looking at the data or at other trainings on it, such as the learning rate, are not accounted for.",
         "The noise is made of floating-point numbers by a generator that is not a cryptographic one.",
     ]
-    if data.tokenizer_sha256 is msgspec.UNSET:
+    if made_from_text is not None:
         reasons.insert(
             0,
-            f"The vocabulary was made from the text without noise: it shows which {data.tokenizer.kind} occur in it.",
+            f"The vocabulary was made from the text without noise: it shows which {made_from_text} occur in it.",
+        )
+    if base is not None:
+        reasons.insert(
+            0,
+            f"What {base} learned before is not covered, and nothing is claimed for text that it was trained on already.",
         )
     if private.unit == "document":
         reasons.append(

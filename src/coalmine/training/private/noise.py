@@ -7,6 +7,9 @@ can compute the noise and subtract it.
 
 from __future__ import annotations
 
+from typing import Protocol
+
+import msgspec
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -14,7 +17,7 @@ from torch import Tensor, nn
 from coalmine.models.protocols import IntArray
 from coalmine.randomness import arrays, child_seed, from_system
 from coalmine.storage.files import to_json
-from coalmine.training.options import TrainingOptions
+from coalmine.training.private.options import PrivateOptions
 
 
 class PrivateRandomness:
@@ -43,7 +46,18 @@ class PrivateRandomness:
                 parameter.grad = noise if parameter.grad is None else parameter.grad.add_(noise)
 
 
-def new_key(options: TrainingOptions, data_sha256: str) -> int:
+class TrainsPrivately(Protocol):
+    """The options of a training that may be private."""
+
+    @property
+    def private(self) -> PrivateOptions | msgspec.UnsetType:
+        """Those of privacy."""
+
+    def without_seed_of_noise(self) -> msgspec.Struct:
+        """The same for records, which others may read."""
+
+
+def new_key(options: TrainsPrivately, data_sha256: str) -> int:
     """The key of a training that begins: drawn from the system, or from the seed if there is one.
 
     Of trainings with the same seed, each on its own data or with its own options has its own noise: where two had the same, the

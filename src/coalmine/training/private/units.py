@@ -45,38 +45,27 @@ def rows_that_fit(window: int, vocabulary: int) -> int:
     return max(8, min(512, MOST_LOGITS // (window * vocabulary)))
 
 
-def units_of(data: TrainingData, unit: str) -> list[IntArray]:
-    """The places of the documents of each unit."""
+def units_of(documents: int, users: Sequence[str] | None, unit: str) -> list[IntArray]:
+    """The places of the documents of each unit, of so many documents, given whose each is if that is known."""
     if unit == "document":
-        return [np.array([place]) for place in range(len(data.training))]
-    if data.users is None:
+        return [np.array([place]) for place in range(documents)]
+    if users is None:
         raise CorpusError(
             "the unit of privacy is the user, and the corpus does not say whose each document is; name its user field with "
             "--user-field, or take the document as the unit"
         )
     places: dict[str, list[int]] = {}
-    for place, user in enumerate(data.users):
+    for place, user in enumerate(users):
         places.setdefault(user, []).append(place)
     return [np.array(some) for some in places.values()]
 
 
-class UnitReader:
-    """Reads units in forward passes of a bounded number of rows, and computes the losses of their rows."""
+class UnitPasses:
+    """Cuts the units of a step into forward passes of a bounded number of rows."""
 
-    def __init__(
-        self,
-        network: Network | EncoderDecoder,
-        data: TrainingData,
-        units: Sequence[IntArray],
-        options: TrainingOptions,
-    ) -> None:
-        self._network, self._data, self._units = network, data, units
-        self._window, self._separator = options.window, data.tokenizer.separator
-        lengths = np.array([len(document) + 1 for document in data.training])
-        windows = np.ones_like(lengths) if data.sources is not None else -(-lengths // self._window)
-        self._tokens = np.array([lengths[places].sum() for places in units])
-        self._rows = np.array([windows[places].sum() for places in units])
-        self._longest = np.array([lengths[places].max() for places in units])
+    def __init__(self, tokens: IntArray, rows: IntArray, longest: IntArray) -> None:
+        """For each unit: how many of its tokens have a loss, how many rows it has, and the length of its longest one."""
+        self._tokens, self._rows, self._longest = tokens, rows, longest
 
     def tokens(self, drawn: IntArray) -> int:
         """How many tokens of the drawn units have a loss."""
@@ -101,17 +90,44 @@ class UnitReader:
     def part(self, rows: Rows, begin: int, end: int) -> Rows:
         """Some of the rows of one unit."""
         chosen = slice(begin, end)
-        carried = rows.carried
-        if carried is not None:
-            network = cast("Network", self._network)
-            carried = network.select(carried, torch.arange(len(rows.units))[chosen])
         return rows._replace(
             read=tuple(one[chosen] for one in rows.read),
-            carried=carried,
             expected=rows.expected[chosen],
             units=rows.units[chosen],
             weights=rows.weights[chosen],
         )
+
+    def _read_together(self, units: Sequence[int]) -> Rows:
+        raise NotImplementedError
+
+
+class UnitReader(UnitPasses):
+    """Reads units with a reference network, and computes the losses of their rows."""
+
+    def __init__(
+        self,
+        network: Network | EncoderDecoder,
+        data: TrainingData,
+        units: Sequence[IntArray],
+        options: TrainingOptions,
+    ) -> None:
+        self._network, self._data, self._units = network, data, units
+        self._window, self._separator = options.window, data.tokenizer.separator
+        lengths = np.array([len(document) + 1 for document in data.training])
+        windows = np.ones_like(lengths) if data.sources is not None else -(-lengths // self._window)
+        super().__init__(
+            np.array([lengths[places].sum() for places in units]),
+            np.array([windows[places].sum() for places in units]),
+            np.array([lengths[places].max() for places in units]),
+        )
+
+    def part(self, rows: Rows, begin: int, end: int) -> Rows:
+        """Some of the rows of one unit, with the states before them."""
+        part = super().part(rows, begin, end)
+        if rows.carried is None:
+            return part
+        network = cast("Network", self._network)
+        return part._replace(carried=network.select(rows.carried, torch.arange(len(rows.units))[begin:end]))
 
     def losses(self, rows: Rows) -> Tensor:
         """(rows,) the loss of each row in nats, divided by the number of tokens of its unit, so that a unit's is its mean."""
