@@ -161,6 +161,7 @@ SLOW = {
     "training/finetuning/test_finetuning.py",
     "training/private/test_private_training.py",
     "training/private/test_units.py",
+    "training/finetuning/test_private_finetuning.py",
     "training/test_documents_training.py",
     "training/test_family.py",
     "training/test_pairs_lessons.py",

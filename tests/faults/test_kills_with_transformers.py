@@ -46,26 +46,18 @@ def test_a_recitation_through_an_endpoint(server, inputs, tmp_path):
     assert swept.work < 2 * swept.whole_work, "all these runs together asked less than two whole ones would"
 
 
-@pytest.mark.parametrize("rank", ["0", "2"])
-def test_a_fine_tuning(server, inputs, tmp_path, rank):
-    """In full, where dropout draws from the generator, and with LoRA, whose adapters are drawn too."""
+PRIVATE = ("--lora-rank", "2", "--dp-noise", "0.5", "--dp-delta", "1e-5", "--dp-seed", "3")
+
+
+@pytest.mark.parametrize("options", [(), PRIVATE], ids=["full", "private LoRA"])
+def test_a_fine_tuning(server, inputs, tmp_path, options):
+    """In full, where dropout draws from the generator, and with LoRA and noise, which are drawn too."""
     base = tmp_path / "base"
     tiny_gpt2().save_pretrained(base)
     byte_level().save_pretrained(base)
-    argv = (
-        "finetune",
-        base,
-        inputs / "planted",
-        "-o",
-        "out",
-        "--lora-rank",
-        rank,
-        "--epochs",
-        "2",
-        "--learning-rate",
-        "0.01",
-    )
-    swept = Sweep(server, Case((*argv, "--quiet")), tmp_path / "run").through(spread(6))
+    usual = ("--epochs", "2", "--learning-rate", "0.01", "--quiet")
+    case = Case(("finetune", base, inputs / "planted", "-o", "out", *usual, *options))
+    swept = Sweep(server, case, tmp_path / "run").through(spread(6))
     assert swept.resumed >= 3
 
 

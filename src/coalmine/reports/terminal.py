@@ -138,7 +138,7 @@ def finetuning_summary(tuned: FinetunedModel) -> str:
     validated = "" if loss is None else f"Validation loss {loss:.3f} bits per token: "
     return (
         f"Fine-tuned {record.trained_parameters:,} of {record.parameters:,} parameters of {visible(record.base.name)} on "
-        f"{record.tokens:,} tokens, epochs: {len(record.epochs)}.\n{validated}{visible(str(tuned.path))}"
+        f"{record.tokens:,} tokens, epochs: {len(record.epochs)}.\n{validated}{visible(str(tuned.path))}{_claim_in_words(record.privacy)}"
     )
 
 

@@ -147,16 +147,29 @@ def text_of(
 
 
 def read_corpus(
-    data: Path, valid: Path | None, fields: Fields | None, wanted: Iterable[TrainingOptions]
+    data: Path,
+    valid: Path | None,
+    fields: Fields | None,
+    wanted: Iterable[TrainingOptions] = (),
+    *,
+    by_user: bool = False,
 ) -> TrainingText:
-    """Read a corpus, or the directory that `coalmine plant` wrote, for trainings with these options."""
+    """Read a corpus, or the directory that `coalmine plant` wrote, for trainings with these options.
+
+    With `by_user`, or if one of the options needs it, it is read whose each document is.
+    """
     corpus, canaries = _locate(data)
     if fields is None:
         fields = Fields() if canaries is None or canaries.corpus is None else canaries.corpus.fields
     wanted = list(wanted)
     for options in wanted:
         _check_kind(corpus, fields, options)
-    by_user = any(options.private and options.private.unit == "user" for options in wanted)
+    by_user = by_user or any(options.private and options.private.unit == "user" for options in wanted)
+    if by_user and fields.user is None:
+        raise CorpusError(
+            f"the unit of privacy is the user, and no field of {corpus} was named that says whose each document is; name it with "
+            "--user-field, or take the document as the unit"
+        )
     documents = _read(corpus, fields, by_user=by_user)
     sets = (canaries, _earlier(corpus)) if valid is None else ()
     unread = {"date"} if by_user else {"user", "date"}
@@ -242,11 +255,6 @@ def _user_of(document: CorpusDocument, corpus: Path) -> str:
 
 def _check_kind(corpus: Path, fields: Fields, options: TrainingOptions) -> None:
     """Refuse single texts for a model of pairs, and pairs for the others: a model of targets alone could not score pairs."""
-    if options.private and options.private.unit == "user" and fields.user is None:
-        raise CorpusError(
-            f"the unit of privacy is the user, and no field of {corpus} was named that says whose each document is; name it with "
-            "--user-field, or take the document as the unit"
-        )
     if options.reads_pairs and fields.source is None:
         raise CorpusError(
             f"the architecture {options.architecture!r} is trained on pairs, but no source and target field of {corpus} was named; "

@@ -25,6 +25,7 @@ from coalmine.records.privacy import PrivacyClaim, claim_problems
 from coalmine.records.watching import Moment, check_moments, manifests_of_watch
 from coalmine.storage.files import PUBLIC, to_json
 from coalmine.training.options import TrainingOptions
+from coalmine.training.private.options import PrivateOptions
 from coalmine.training.watched_canaries import watched_manifest_problems
 
 RECORD_FILE = TRAINING_FILE
@@ -103,12 +104,19 @@ def training_problems(record: TrainingRecord) -> Iterator[str]:
         yield f"it kept the weights of epoch {record.best_epoch}, but epoch {best} was the best"
     if any(not 0 <= moment.epoch <= len(numbers) for moment in record.watched):
         yield f"it measured canaries at an epoch that is not one of its {len(numbers)}"
-    if (record.privacy is msgspec.UNSET) != (record.options.private is msgspec.UNSET):
-        yield "it claims privacy without having trained privately, or trained privately and claims nothing"
-    elif record.privacy is not msgspec.UNSET:
-        yield from claim_problems(record.privacy)
+    yield from privacy_problems(record.privacy, record.options.private)
     if record.watched and record.watch is None:
         yield "it measured canaries, and does not say which"
+
+
+def privacy_problems(
+    claim: PrivacyClaim | msgspec.UnsetType, private: PrivateOptions | msgspec.UnsetType
+) -> Iterator[str]:
+    """What cannot be true in the claim of a training with these options."""
+    if (claim is msgspec.UNSET) != (private is msgspec.UNSET):
+        yield "it claims privacy without having trained privately, or trained privately and claims nothing"
+    elif claim is not msgspec.UNSET:
+        yield from claim_problems(claim)
 
 
 TRAININGS = Document(

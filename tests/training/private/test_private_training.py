@@ -86,7 +86,7 @@ def test_a_training_is_draws_clipped_sums_noise_and_plain_descent():
     weights = load_weights(found.finish())
     data = found.data
     network = lessons_of_seed(data, options)
-    units = units_of(data, "document")
+    units = units_of(len(data.training), None, "document")
     rate, steps = 2 / len(units), 2 * 12
     chance, sizes = PrivateRandomness(new_key(options, data.sha256)), []
     reader = UnitReader(network, data, units, options)
@@ -126,9 +126,9 @@ def test_a_step_without_units_is_noise_alone(optimizer):
     private._prepare()
     before = {name: one.clone() for name, one in private.network.state_dict().items()}
     assert private._learn(private._batches()[0]._replace(drawn=np.array([], dtype=np.int64), tokens=0)) == 0.0
-    expected = private.rate * private.units
+    expected = private.steps.rate * private.steps.units
     noised = lessons_of_seed(private.data, options)
-    PrivateRandomness(private.chance.key).add_noise(noised, 0, 2.0)
+    PrivateRandomness(private.steps.chance.key).add_noise(noised, 0, 2.0)
     for parameter, other in zip(private.network.parameters(), noised.parameters(), strict=True):
         torch.testing.assert_close(parameter.grad, other.grad / expected)
     assert any(not torch.equal(before[name], one) for name, one in private.network.state_dict().items())

@@ -32,7 +32,7 @@ def network_and_reader(preset, unit):
     options = options_of(preset, SMALL)
     data = data_of(pairs=options.reads_pairs)
     network = lessons_of(data, options).network.double()
-    units = units_of(data, unit)
+    units = units_of(len(data.training), data.users, unit)
     return network, data, units, UnitReader(network, data, units, options)
 
 
@@ -104,9 +104,9 @@ def test_sums_are_those_of_each_unit_alone_however_few_rows_a_pass_has(preset, u
 
 
 def test_users_have_all_of_their_documents():
-    units = units_of(data_of(), "user")
+    units = units_of(7, data_of().users, "user")
     assert [one.tolist() for one in units] == [[0, 2, 5], [1, 4], [3], [6]]
-    assert [one.tolist() for one in units_of(data_of(), "document")] == [[place] for place in range(7)]
+    assert [one.tolist() for one in units_of(7, None, "document")] == [[place] for place in range(7)]
 
 
 def test_each_unit_is_drawn_by_a_coin_of_its_own():

@@ -8,7 +8,9 @@ import msgspec
 
 from coalmine.errors import InputError
 from coalmine.models.contexts import CHOICES, Choice
-from coalmine.records.options import SEED, Option, Options
+from coalmine.records.options import SEED, Option, Options, described
+from coalmine.training.private.options import PREFIX, PrivateOptions, private_options
+from coalmine.training.private.refusals import check_choices
 
 OptimizerName = Literal["adamw", "sgd"]
 PrecisionName = Literal["float32", "float64"]
@@ -33,7 +35,9 @@ class FinetuningOptions(Options, frozen=True, kw_only=True, forbid_unknown_field
     0.0005
     """
 
-    lora_rank: Annotated[int, Option("Train LoRA adapters of this rank; 0 trains all weights.", least=0)] = 0
+    lora_rank: Annotated[
+        int, Option("Train LoRA adapters of this rank; 0, the default, trains all weights.", least=0)
+    ] = 0
     # None takes twice the rank.
     lora_alpha: Annotated[float | None, Option("Scale of LoRA; default: twice the rank.")] = None
     lora_targets: Annotated[
@@ -42,22 +46,28 @@ class FinetuningOptions(Options, frozen=True, kw_only=True, forbid_unknown_field
             "Layers that get LoRA, by name with commas between, or all-linear; default: those that PEFT has for the architecture."
         ),
     ] = None
-    optimizer: Annotated[OptimizerName, Option("adamw or sgd.")] = "adamw"
+    optimizer: Annotated[OptimizerName, Option("adamw (the default) or sgd.")] = "adamw"
     # None takes one for the optimizer, and for LoRA or all weights.
     learning_rate: Annotated[
         float | None, Option("Default: 5e-5 for adamw and 0.01 for sgd, ten times that with LoRA.")
     ] = None
     weight_decay: Annotated[float, Option("Pull of weights towards 0.")] = 0.0
-    clip: Annotated[float, Option("Norm that the gradient of a step is scaled down to; 0 for none.")] = 1.0
-    batch_size: Annotated[int, Option("Windows in a step.")] = 16
+    clip: Annotated[
+        float, Option("Norm that the gradient of a step is scaled down to; 0 for none; default: 1.")
+    ] = 1.0
+    batch_size: Annotated[
+        int, Option("Windows in a step, or documents or users in a private one on average; default: 16.")
+    ] = 16
     # None takes USUAL_WINDOW, or what the model can read if that is less.
     window: Annotated[
         int | None,
         Option("Tokens read at once; longer documents are cut. Default: 256, or the model's limit."),
     ] = None
-    epochs: Annotated[int, Option("Passes over the data; the weights of the last are kept.")] = 3
+    epochs: Annotated[int, Option("Passes over the data; the weights of the last are kept; default: 3.")] = 3
     # Of the documents, where no validation file is given.
-    holdout: Annotated[float, Option("Share of documents held out; canaries never are.")] = 0.05
+    holdout: Annotated[float, Option("Share of documents held out; canaries never are; default: 0.05.")] = (
+        0.05
+    )
     context: Annotated[
         Choice,
         Option(
@@ -65,10 +75,13 @@ class FinetuningOptions(Options, frozen=True, kw_only=True, forbid_unknown_field
         ),
     ] = "auto"
     device: Annotated[str, Option("Where the model is trained, such as cpu or cuda.")] = "cpu"
-    precision: Annotated[PrecisionName, Option("float32 or float64.")] = "float32"
+    precision: Annotated[PrecisionName, Option("float32 (the default) or float64.")] = "float32"
     seed: Annotated[int, SEED] = 0
     # Sums are rounded by how they are split, so the number is part of what decides the bytes.
     threads: Annotated[int, Option("CPU threads; another number may change the last digits.")] = 1
+
+    # Of differentially private fine-tuning; absent for any other.
+    private: PrivateOptions | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "epochs", "threads"):
@@ -91,6 +104,12 @@ class FinetuningOptions(Options, frozen=True, kw_only=True, forbid_unknown_field
         if not holds:
             raise InputError(f"{name} must be {condition}, got {getattr(self, name)}")
 
+    def without_seed_of_noise(self) -> FinetuningOptions:
+        """The same for records, which others may read."""
+        if self.private is msgspec.UNSET or self.private.seed is None:
+            return self
+        return msgspec.structs.replace(self, private=self.private.without_seed())
+
     @property
     def rate(self) -> float:
         """The learning rate in force."""
@@ -110,7 +129,9 @@ def finetuning_options(changes: dict[str, Any]) -> FinetuningOptions:
     >>> finetuning_options({"epochs": 1}).epochs
     1
     """
-    known = FinetuningOptions.__struct_fields__
+    known = {*FinetuningOptions.__struct_fields__, *(PREFIX + name for name in described(PrivateOptions))} - {
+        "private"
+    }
     unknown = [name for name in changes if name not in known]
     if unknown:
         raise InputError(
@@ -118,7 +139,12 @@ def finetuning_options(changes: dict[str, Any]) -> FinetuningOptions:
         )
     for name in _CHOICES.keys() & changes.keys():
         FinetuningOptions(**{name: changes[name]})  # which says what there is to choose from
+    private = {name: value for name, value in changes.items() if name.startswith(PREFIX)}
+    others = {name: value for name, value in changes.items() if name not in private}
+    if private:
+        check_choices(others)
     try:
-        return msgspec.convert(changes, FinetuningOptions)
+        options = msgspec.convert(others, FinetuningOptions)
     except msgspec.ValidationError as problem:
         raise InputError(f"an option of fine-tuning has a value that it cannot have: {problem}") from None
+    return msgspec.structs.replace(options, private=private_options(private)) if private else options

@@ -12,10 +12,11 @@ import msgspec
 from coalmine.engines.ledger import UNITS_FILE, WORK_FILES
 from coalmine.records.contradictions import count_problems, in_range
 from coalmine.records.documents import Document, Origin
+from coalmine.records.privacy import PrivacyClaim
 from coalmine.storage.files import PUBLIC, to_json
 from coalmine.training.finetuning.base import Base, result_files
 from coalmine.training.finetuning.options import FinetuningOptions
-from coalmine.training.record import EpochRecord
+from coalmine.training.record import EpochRecord, privacy_problems
 
 RECORD_FILE = "finetuning.json"
 SCHEMA = "coalmine.finetuning/1"
@@ -44,6 +45,8 @@ class FinetuningRecord(msgspec.Struct, frozen=True, kw_only=True):
     parameters: int
     trained_parameters: int
     epochs: list[EpochRecord]
+    # What private fine-tuning claims; absent for any other.
+    privacy: PrivacyClaim | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def validation_loss_bits(self) -> float | None:
@@ -75,6 +78,7 @@ def finetuning_problems(record: FinetuningRecord) -> Iterator[str]:
         yield from in_range(f"epoch {one.epoch}: the validation loss", one.validation_loss_bits, 0)
     if len({one.validation_loss_bits is None for one in record.epochs}) > 1:
         yield "some of its epochs have a validation loss, and others have none"
+    yield from privacy_problems(record.privacy, record.options.private)
 
 
 FINETUNINGS = Document(
@@ -84,7 +88,8 @@ FINETUNINGS = Document(
     what="the record of a fine-tuning",
     title="fine-tuning",
     by="`coalmine finetune`",
-    holds="options, the base by its hashes, hashes of the data and of what was written, losses by epoch",
+    holds="options, the base by its hashes, hashes of the data and of what was written, losses by epoch, what "
+    "private fine-tuning claims",
     others={
         "adapter_model.safetensors": "the weights of LoRA; without it, the files of the whole model as transformers names them",
         UNITS_FILE: "a fine-tuning that is not finished; its state is in `unfinished-*.npz`",
@@ -118,4 +123,6 @@ def fingerprint(
     """Equal for two runs exactly when they should end with the same bytes."""
     further = [None if given is msgspec.UNSET else given for given in (fields, validation_sha256)]
     hashes = [base.weights_sha256, base.settings_sha256]
-    return hashlib.sha256(to_json([options, hashes, data_sha256, *further])).hexdigest()
+    return hashlib.sha256(
+        to_json([options.without_seed_of_noise(), hashes, data_sha256, *further])
+    ).hexdigest()

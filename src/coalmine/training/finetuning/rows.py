@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 import numpy as np
 import torch
@@ -79,6 +79,25 @@ def batch_of(windows: Windows, places: IntArray) -> WindowBatch:
     return WindowBatch(
         read, positions, padded([row[1:] for row in rows], IGNORED), sum(map(len, rows)) - len(rows)
     )
+
+
+class Batches(Sequence[WindowBatch]):
+    """Batches that are padded when they are used: all of an epoch would take far more memory than the corpus."""
+
+    def __init__(self, windows: Windows, places: Sequence[IntArray]) -> None:
+        self._windows, self._places = windows, places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @overload
+    def __getitem__(self, place: int) -> WindowBatch: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[WindowBatch]: ...
+    def __getitem__(self, place: int | slice) -> WindowBatch | list[WindowBatch]:
+        if isinstance(place, slice):
+            return [self[each] for each in range(len(self))[place]]
+        return batch_of(self._windows, self._places[place])
 
 
 def epoch_batches(windows: Windows, options: FinetuningOptions, epoch: int) -> list[IntArray]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import inspect
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,6 +26,7 @@ from coalmine.training.finetuning.base import Base, TunedNetwork, open_base, res
 from coalmine.training.finetuning.options import FinetuningOptions
 from coalmine.training.finetuning.record import FinetuningRecord
 from coalmine.training.finetuning.rows import (
+    Batches,
     WindowBatch,
     Windows,
     batch_of,
@@ -35,10 +37,13 @@ from coalmine.training.finetuning.rows import (
 )
 from coalmine.training.record import EpochRecord
 from coalmine.training.run import BITS
+from coalmine.training.run import Batch as TokenBatch
 from coalmine.training.state import Learned, restore, state_arrays
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from coalmine.records.privacy import PrivacyClaim
 
 _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adamw": torch.optim.AdamW,
@@ -75,15 +80,12 @@ class FinetuningRun:
         text: TrainingText,
         options: FinetuningOptions,
         running: Running,
+        *,
         size: int,
+        fingerprint: str,
     ) -> None:
-        self.directory, self.base, self.text, self.options, self.running = (
-            directory,
-            base,
-            text,
-            options,
-            running,
-        )
+        self.directory, self.base, self.text, self.options = directory, base, text, options
+        self.running, self.fingerprint = running, fingerprint
         self._size, self._reported = size, 0
 
     def finish(self) -> Finetuned:
@@ -102,8 +104,8 @@ class FinetuningRun:
     def _prepare(self) -> None:
         options = self.options
         torch.manual_seed(child_seed(options.seed, "finetune", "torch") % 2**63)
-        self.subject: TunedNetwork = open_base(self.directory, options)
-        self.network: Any = self.subject.network
+        self.tuned: TunedNetwork = open_base(self.directory, options)
+        self.network: Any = self.tuned.network
         self._takes_positions = "position_ids" in inspect.signature(_own(self.network).forward).parameters
         self._cut_texts()
         # As one module, so that the state of a run has what changes and not the rest of the base.
@@ -127,20 +129,20 @@ class FinetuningRun:
         options, documents, held_out = self.options, self.text.documents, self.text.held_out
         if held_out is None:
             documents, held_out = hold_out(documents, self.text.planted, options.holdout, options.seed)
-        self.length = window_length(self.subject, options)
-        self.documents = len(documents.texts)
-        self.training: Windows = windows_of(documents.texts, self.subject, self.length)
-        self.validation: Windows = windows_of(held_out.texts, self.subject, self.length)
+        self.length = window_length(self.tuned, options)
+        self.documents, self.users = len(documents.texts), documents.users
+        self.training: Windows = windows_of(documents.texts, self.tuned, self.length)
+        self.validation: Windows = windows_of(held_out.texts, self.tuned, self.length)
         self._tokens = int(self.training.lengths.sum())
         if not self._tokens:
             raise CorpusError("there are no tokens to train on; check the corpus")
 
     def _run_epoch(self) -> None:
         position = self.position
-        batches = epoch_batches(self.training, self.options, position.epoch)
+        batches = self._batches()
         self.network.train()
         while position.batch < len(batches):
-            batch = batch_of(self.training, batches[position.batch])
+            batch = batches[position.batch]
             position.loss += self._learn(batch)
             position.tokens += batch.tokens
             position.batch += 1
@@ -149,33 +151,39 @@ class FinetuningRun:
             self.running.keep(self._state)
         self._end_epoch(len(batches))
 
-    def _learn(self, batch: WindowBatch) -> float:
-        """One batch; returns its loss in nats, summed over its tokens."""
+    def _batches(self) -> Sequence[TokenBatch]:
+        """Those of the epoch that the run is in."""
+        return Batches(self.training, epoch_batches(self.training, self.options, self.position.epoch))
+
+    def _claim(self) -> PrivacyClaim | msgspec.UnsetType:
+        """What is claimed about privacy."""
+        return msgspec.UNSET
+
+    def _learn(self, batch: Any) -> float:
+        """One of `_batches`; returns its loss in nats, summed over its tokens."""
         self.optimizer.zero_grad(set_to_none=True)
         summed = self._losses(batch).sum()
-        (summed / batch.tokens).backward()  # type: ignore[no-untyped-call]  # torch leaves this one without types
+        (summed / batch.tokens).backward()
         if self.options.clip:
             torch.nn.utils.clip_grad_norm_(self.trained.parameters(), self.options.clip)
         self.optimizer.step()
-        loss = float(summed.detach())
-        bits = loss * BITS / batch.tokens
+        return self._checked_loss(float(summed.detach()), batch.tokens)
+
+    def _checked_loss(self, loss: float, tokens: int) -> float:
+        """The summed loss of a step, unless it is useless."""
+        bits = loss * BITS / tokens
         # A loss far worse than guessing is as useless as NaN.
-        if not bits < 100 * np.log2(self.subject.reader.tokenizer.size):
-            raise ModelOutputError(
-                f"fine-tuning diverged at step {self.position.step + 1}: the loss became {bits:.3g} bits per token; "
-                f"use a smaller learning rate than {self.options.rate}"
-            )
+        if not bits < 100 * np.log2(self.tuned.reader.tokenizer.size):
+            raise self._diverged(f"the loss became {bits:.3g} bits per token")
         return loss
 
-    def _losses(self, batch: WindowBatch) -> Tensor:
-        """(rows,) losses in nats, each summed over the tokens of a window; padding has none."""
-        device = self.network.device
-        further = {"position_ids": batch.positions.to(device)} if self._takes_positions else {}
-        logits = self.network(input_ids=batch.read.to(device), use_cache=False, **further).logits
-        losses = F.cross_entropy(
-            logits.flatten(0, 1), batch.expected.to(device).flatten(), ignore_index=IGNORED, reduction="none"
+    def _diverged(self, how: str) -> ModelOutputError:
+        return ModelOutputError(
+            f"fine-tuning diverged at step {self.position.step + 1}: {how}; use a smaller learning rate than {self.options.rate}"
         )
-        return losses.view(batch.expected.shape).sum(dim=1)
+
+    def _losses(self, batch: WindowBatch) -> Tensor:
+        return losses_of(self.network, batch, positions=self._takes_positions)
 
     def _end_epoch(self, steps: int) -> None:
         position = self.position
@@ -183,7 +191,7 @@ class FinetuningRun:
             EpochRecord(
                 epoch=position.epoch + 1,
                 steps=steps,
-                training_loss_bits=self._mean_bits(),
+                training_loss_bits=self._mean_bits() if position.tokens else None,
                 validation_loss_bits=self._validation_bits(),
             )
         )
@@ -201,10 +209,14 @@ class FinetuningRun:
             loss += float(self._losses(batch_of(self.validation, places)).sum())
         return loss * BITS / int(self.validation.lengths.sum())
 
+    def _share_done(self) -> Fraction:
+        """How much of the whole is done."""
+        tokens = len(self.position.epochs) * self._tokens + self.position.tokens
+        return Fraction(tokens, self._tokens * self.options.epochs)
+
     def _report(self, note: str) -> None:
         """Report how much of the whole is done."""
-        tokens = len(self.position.epochs) * self._tokens + self.position.tokens
-        done = self._size * tokens // (self._tokens * self.options.epochs)
+        done = int(self._size * self._share_done())
         amount, self._reported = done - self._reported, done
         with contextlib.suppress(KeyboardInterrupt):  # `keep` stops the run too, after keeping the state
             self.running.advance(amount, note)
@@ -218,7 +230,7 @@ class FinetuningRun:
     def _record(self, files: dict[str, bytes]) -> FinetuningRecord:
         weights, config = (hashlib.sha256(files[name]).hexdigest() for name in result_files(self.options))
         return FinetuningRecord(
-            options=self.options,
+            options=self.options.without_seed_of_noise(),
             base=self.base,
             data_sha256=self.text.sha256,
             weights_sha256=weights,
@@ -229,13 +241,27 @@ class FinetuningRun:
             tokens=self._tokens,
             windows=len(self.training.tokens),
             window=self.length,
-            context=str(self.subject.reader.describe()["context"]),
+            context=str(self.tuned.reader.describe()["context"]),
             parameters=sum(one.numel() for one in self.network.parameters()),
             trained_parameters=sum(one.numel() for one in self.trained.parameters()),
             epochs=self.position.epochs,
+            privacy=self._claim(),
         )
 
 
 def _own(network: Any) -> Any:
     """The model inside the wrapper of an adapter."""
     return network.get_base_model() if hasattr(network, "peft_config") else network
+
+
+def losses_of(network: Any, batch: WindowBatch, *, positions: bool) -> Tensor:
+    """(rows,) losses in nats, each summed over the tokens of a window; padding has none.
+
+    With `positions`, those of the tokens are given to the network, for each row.
+    """
+    device = network.device
+    further = {"position_ids": batch.positions.to(device)} if positions else {}
+    logits = network(input_ids=batch.read.to(device), use_cache=False, **further).logits
+    expected = batch.expected.to(device)
+    losses = F.cross_entropy(logits.flatten(0, 1), expected.flatten(), ignore_index=IGNORED, reduction="none")
+    return losses.view(expected.shape).sum(dim=1)

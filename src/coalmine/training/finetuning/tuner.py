@@ -37,6 +37,8 @@ from coalmine.training.finetuning.record import (
     read_finetuning,
 )
 from coalmine.training.finetuning.work import FinetuningWork
+from coalmine.training.private.card import CARD_FILE, card_of
+from coalmine.training.private.options import PrivateOptions
 
 
 class FinetunedModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +66,11 @@ def finetune(
 
     Texts are read as `load_model` and the audits read them: each document after the tokenizer's BOS (or end-of-text) token. A run that
     was stopped, by Ctrl-C or `kill -9`, resumes when the same call is made again, and ends with the same bytes; on one machine the same
-    base, data and options always do. Nothing is fetched, and no code that comes with a checkpoint is run.
+    base, data and options always do, unless the noise of a private run comes from the system. Nothing is fetched, and no code that comes
+    with a checkpoint is run.
+
+    With `dp_epsilon` or `dp_noise` it is differentially private: what `record.privacy` claims holds for one document, all its windows
+    included, or for one user (`dp_unit="user"`).
 
     Args:
         base: the directory of a checkpoint, with its tokenizer.
@@ -75,7 +81,8 @@ def finetune(
         progress: gets the characters that were trained on.
         snapshot_seconds: how often the run is saved, in seconds; by default every 10, and large models less often.
         engine: where it runs: "here", "processes" or "ray".
-        options: fields of `FinetuningOptions`, such as `epochs=1` or `lora_rank=8`. Losses are in bits per token.
+        options: fields of `FinetuningOptions`, such as `epochs=1` or `lora_rank=8`, and of `PrivateOptions` with names that begin with
+            dp_, such as `dp_epsilon=8.0`. Losses are in bits per token.
 
     >>> tuned = finetune("gpt2/", "planted/", out="model/", lora_rank=8)  # doctest: +SKIP
     >>> tuned.record.epochs[-1].validation_loss_bits  # doctest: +SKIP
@@ -86,14 +93,14 @@ def finetune(
     check_readable_name(directory)
     start = Path(base).absolute()
     taken_over = [] if chosen.lora_rank else taken_over_from(start)
-    check_places(
-        directory, *result_files(chosen), *(path.name for path in taken_over), RECORD_FILE, UNITS_FILE
-    )
+    further = [path.name for path in taken_over] + [CARD_FILE] * bool(chosen.private)
+    check_places(directory, *result_files(chosen), *further, RECORD_FILE, UNITS_FILE)
     if start.resolve() == directory.resolve():
         raise InputError(f"{directory} is the base, which stays as it is; choose another directory")
     with no_empty_directory(directory), sole_use(directory):
         known = base_in(start)
-        text = _read(Path(data), None if valid is None else Path(valid), fields)
+        by_user = isinstance(chosen.private, PrivateOptions) and chosen.private.unit == "user"
+        text = _read(Path(data), None if valid is None else Path(valid), fields, by_user=by_user)
         work = FinetuningWork(start, known, text, chosen)
         ledger = Ledger(directory, seconds_between_saves=snapshot_seconds)
         record = _finished(directory, work)
@@ -106,8 +113,8 @@ def finetune(
     return FinetunedModel(path=directory, record=record, trained_now=trained_now)
 
 
-def _read(data: Path, valid: Path | None, fields: Fields | None) -> TrainingText:
-    text = read_corpus(data, valid, fields, ())
+def _read(data: Path, valid: Path | None, fields: Fields | None, *, by_user: bool) -> TrainingText:
+    text = read_corpus(data, valid, fields, by_user=by_user)
     if text.documents.sources is not None:
         raise CorpusError(
             f"{data} holds pairs, and causal checkpoints are trained on single texts; name the field of the texts to train on it alone"
@@ -151,13 +158,17 @@ def _run(work: FinetuningWork, ledger: Ledger, engine: Engine | str | None, prog
 
 
 def _save(arrays: Arrays, directory: Path, taken_over: Sequence[Path]) -> FinetuningRecord:
-    """Write the files; what a model memorizes is in its weights, so all but the record are private."""
+    """Write the files; what a model memorizes is in its weights, so all but the record and the card are private."""
     contents = {path.name: read_bytes(path, "a file of the base") for path in taken_over}
     contents |= {name: array.tobytes() for name, array in arrays.items()}
     record = contents.pop(RECORD_FILE)
+    claim = msgspec.json.decode(record, type=FinetuningRecord).privacy
     with together():
         for name, content in contents.items():
             write_bytes(directory / name, content, mode=PRIVATE)
+        if claim is not msgspec.UNSET:
+            card = card_of(directory.name, claim).encode()
+            write_bytes(directory / CARD_FILE, card, mode=FINETUNINGS.mode)
         # Last, because it has the hashes of the others.
         write_bytes(directory / RECORD_FILE, record, mode=FINETUNINGS.mode)
     return read_finetuning(directory)

@@ -53,9 +53,19 @@ class FinetuningWork(NamedTuple):
         return self._run
 
     def _run(self, unit: Unit, running: Running) -> Arrays:
+        from coalmine.training.finetuning.private_run import PrivateFinetuning
         from coalmine.training.finetuning.run import FinetuningRun
 
-        run = FinetuningRun(self.directory, self.base, self.text, self.options, running, unit.size)
+        kind = PrivateFinetuning if self.options.private else FinetuningRun
+        run = kind(
+            self.directory,
+            self.base,
+            self.text,
+            self.options,
+            running,
+            size=unit.size,
+            fingerprint=self.fingerprint,
+        )
         files, record = run.finish()
         contents = {**files, RECORD_FILE: sealed(record)}
         return {name: np.frombuffer(content, dtype=np.uint8) for name, content in contents.items()}

@@ -78,6 +78,7 @@ class UnitPasses:
         """
         some: list[int] = []
         rows = 0
+        drawn = drawn[self._rows[drawn] > 0]  # a document without tokens to predict has no gradient
         for unit in drawn[np.lexsort((self._longest[drawn], self._rows[drawn]))].tolist():
             if some and (rows + self._rows[unit] > most_rows or len(some) == most_units):
                 yield self._read_together(some)
