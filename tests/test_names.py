@@ -25,7 +25,7 @@ FILLED = {
     "import": (corpus.import_canaries, corpus.ImportOptions),
     "train": (coalmine.train, TrainingOptions, PrivateOptions),
     "quantize": (coalmine.quantize, coalmine.QuantizeOptions),
-    "finetune": (coalmine.finetune, FinetuningOptions),
+    "finetune": (coalmine.finetune, FinetuningOptions, PrivateOptions),
     "expose": (coalmine.expose, audits.ExposureOptions, models.LoadOptions),
     "extract": (coalmine.extract, audits.ExtractionOptions, models.LoadOptions),
     "membership": (

@@ -263,7 +263,7 @@ def test_noise_that_was_calibrated_otherwise_is_not_resumed(monkeypatch, planted
     options = {**SMALL, "dp_epsilon": 100.0, "dp_delta": 1e-3, "snapshot_seconds": 0.0}
     with pytest.raises(NotMeasurableError):
         train(planted.corpus.parent, out=tmp_path / "model", watch=StopsAt(), **options)
-    monkeypatch.setattr("coalmine.training.private.run.noise_for", lambda *_: 0.123)
+    monkeypatch.setattr("coalmine.training.private.steps.noise_for", lambda *_: 0.123)
     with pytest.raises(InputError, match=r"began with a noise multiplier of .*would add 0.123"):
         train(planted.corpus.parent, out=tmp_path / "model", watch=Looks(), **options)
 

@@ -36,8 +36,7 @@ from coalmine.training.finetuning.rows import (
     windows_of,
 )
 from coalmine.training.record import EpochRecord
-from coalmine.training.run import BITS
-from coalmine.training.run import Batch as TokenBatch
+from coalmine.training.run import BITS, StepData
 from coalmine.training.state import Learned, restore, state_arrays
 
 if TYPE_CHECKING:
@@ -151,7 +150,7 @@ class FinetuningRun:
             self.running.keep(self._state)
         self._end_epoch(len(batches))
 
-    def _batches(self) -> Sequence[TokenBatch]:
+    def _batches(self) -> Sequence[StepData]:
         """Those of the epoch that the run is in."""
         return Batches(self.training, epoch_batches(self.training, self.options, self.position.epoch))
 
