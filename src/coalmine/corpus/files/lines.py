@@ -161,7 +161,7 @@ class LineCorpus(Corpus):
                         f"{self.path} has a line of more than {LONGEST_LINE:,} bytes, and a document is one line; divide it"
                     )
                 continue
-            whole = b"".join([*waiting, block[:cut]])
+            whole = b"".join([*waiting, memoryview(block)[:cut]])
             waiting = [block[cut:]] if cut < len(block) else []
             if not begun:
                 whole = self._begin(whole)

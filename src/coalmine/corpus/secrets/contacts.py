@@ -190,7 +190,7 @@ EMAIL = SecretKind(
     name="email",
     title="e-mail addresses",
     # Only its end: what comes before is found from there, so that long words cost nothing. No label has a dot, so no text is slow.
-    pattern=rf"@(?:(?:[A-Za-z0-9-]|{_LATIN})+\.)+(?:xn--[A-Za-z0-9-]{{2,59}}|[A-Za-z]{{2,24}})(?![A-Za-z0-9])",
+    pattern=rf"@(?:(?:[A-Za-z0-9-]++|{_LATIN})++\.)+(?:xn--[A-Za-z0-9-]{{2,59}}|[A-Za-z]{{2,24}})(?![A-Za-z0-9])",
     begins="@",
     by_rare_byte=True,
     # Where no character has two bytes, which is nearly always, there is no choice at each of them.

@@ -72,10 +72,6 @@ class Folded:
     def __init__(self, original: bytes) -> None:
         self.content = original
         self.is_same = original.isascii()
-        self._shifts: list[int] = []
-        self._missing: list[int] = []
-        self._replaced: list[int] = []
-        self._widths: list[int] = []
         if not self.is_same:
             self._fold(original)
 
@@ -88,16 +84,14 @@ class Folded:
             return begins, ends
         import numpy as np
 
-        shifts, missing = np.array(self._shifts), np.array(self._missing)
         first, last = np.array(begins, dtype=np.int64), np.array(ends, dtype=np.int64) - 1
         widths = np.ones(len(last), dtype=np.int64)
-        if self._replaced:
-            replaced = np.array(self._replaced)
-            places = np.minimum(np.searchsorted(replaced, last), len(replaced) - 1)
-            is_folded = replaced[places] == last
-            widths[is_folded] = np.array(self._widths)[places[is_folded]]
-        firsts = first + missing[np.searchsorted(shifts, first, side="right")]
-        lasts = last + missing[np.searchsorted(shifts, last, side="right")] + widths
+        if len(self._replaced):
+            places = np.minimum(np.searchsorted(self._replaced, last), len(self._replaced) - 1)
+            is_folded = self._replaced[places] == last
+            widths[is_folded] = self._widths[places[is_folded]]
+        firsts = first + self._missing[np.searchsorted(self._shifts, first, side="right")]
+        lasts = last + self._missing[np.searchsorted(self._shifts, last, side="right")] + widths
         return firsts.tolist(), lasts.tolist()
 
     def _fold(self, original: bytes) -> None:
@@ -113,17 +107,18 @@ class Folded:
         left = np.where(removed, 0, 1)
         missing = np.concatenate(([0], np.cumsum(widths - left)))
         at = starts - missing[:-1]
-        # From these offsets of the folded content on, one more of them is missing. Lists, because single numbers are looked up.
-        self._shifts, self._missing = (at + left).tolist(), missing.tolist()
-        self._replaced, self._widths = at[~removed].tolist(), widths[~removed].tolist()
+        # From these offsets of the folded content on, one more of them is missing.
+        self._shifts, self._missing = at + left, missing
+        self._replaced, self._widths = at[~removed], widths[~removed]
         ends = starts + widths
         if len(starts) * _SPARSE < len(content):
-            pieces: list[bytes] = []
+            view = memoryview(original)
+            pieces: list[bytes | memoryview] = []
             begin = 0
             for start, end, fold in zip(starts.tolist(), ends.tolist(), folds.tolist(), strict=True):
-                pieces += (original[begin:start], b"" if fold == _REMOVED else _BYTES[fold])
+                pieces += (view[begin:start], b"" if fold == _REMOVED else _BYTES[fold])
                 begin = end
-            self.content = b"".join([*pieces, original[begin:]])
+            self.content = b"".join([*pieces, view[begin:]])
             return
         new = content.copy()
         new[starts[~removed]] = folds[~removed]

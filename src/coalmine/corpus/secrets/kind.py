@@ -15,8 +15,8 @@ class SecretKind:
     Attributes:
         name: what options and files call it, such as "ssn".
         title: what tables call it, such as "social security numbers".
-        pattern: what it looks like, as a regular expression of google-re2 on bytes (Latin-1); its one group, if it has one, is the
-            secret within its context. What it matches is short, and never has a byte that is not named in it.
+        pattern: what it looks like, as a regular expression on bytes (Latin-1) that google-re2 and `re` read alike; its one group, if
+            it has one, is the secret within its context. What it matches is short, and never has a byte that is not named in it.
         begins: the one or two bytes that a match can begin with, as a regular expression of Python's `re`; the fewer, the faster.
         check: the secret in its plain form, such as digits without hyphens, or None if it breaks a rule of its kind.
         part: the part of a match that has the shape of this kind, from its beginning on; None if it does not have it after all.

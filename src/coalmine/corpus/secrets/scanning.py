@@ -18,7 +18,7 @@ from coalmine.corpus.files.documents import Fields, TextPiece
 from coalmine.corpus.files.reading import open_corpus, reported
 from coalmine.corpus.files.streams import HashedWriter
 from coalmine.corpus.outputs import exists_already, first_in_the_way, sole_writing
-from coalmine.corpus.secrets.finding import Candidate, SecretFinder
+from coalmine.corpus.secrets.finding import Found, SecretFinder
 from coalmine.corpus.secrets.kinds import chosen_kinds
 from coalmine.corpus.secrets.results import (
     DISTINCT_FILE,
@@ -126,9 +126,9 @@ def _scanned(reading: _Reading, finder: SecretFinder, tally: Tally, folder: Path
             found = reading.occurrences(candidates)
             occurrences.add(found)
             tally.add(found)
-            for one in candidates:
-                if one.value is None:
-                    tally.add_failed(one.kind.name, one.text)
+            for kind, _, _, text, value, _ in candidates:
+                if value is None:
+                    tally.add_failed(kind.name, text)
     reading.check()
     with _private_lines(folder / DISTINCT_FILE) as distinct:
         distinct.add(tally.distinct())
@@ -199,36 +199,27 @@ class _Reading:
                 self._pieces.popleft()
             self._length += len(piece.content)
             first_begin = self._last_begin if piece.continues else begin
-            self._pieces.append((begin, self._length, first_begin, piece))
+            # Without its text, of which there would be several megabytes.
+            self._pieces.append((begin, self._length, first_begin, piece._replace(content=b"")))
             self.documents += len(piece.numbers) - piece.continues
             self.bytes += len(piece.content) - len(piece.numbers) + piece.goes_on
             self._last_begin = begin + piece.ends[-2] if len(piece.ends) > 1 else first_begin
             yield piece.content
             advance()
 
-    def occurrences(self, candidates: Sequence[Candidate]) -> list[SecretOccurrence]:
+    def occurrences(self, candidates: Sequence[Found]) -> list[SecretOccurrence]:
         """Where the secrets among them are; they are asked for in order."""
         found: list[SecretOccurrence] = []
         # Where the document ends that the last one was in.
         first = document_end = document = -1
         user: str | None = None
-        for one in candidates:
-            start, value = one.start, one.value
+        for kind, start, end, text, value, specimen in candidates:
             if value is None:
                 continue
             if start >= document_end:
                 first, document_end, document, user = self._document_at(start)
             found.append(
-                SecretOccurrence(
-                    document,
-                    user,
-                    one.kind.name,
-                    start - first,
-                    one.end - first,
-                    one.text,
-                    value,
-                    one.specimen,
-                )
+                SecretOccurrence(document, user, kind.name, start - first, end - first, text, value, specimen)
             )
         return found
 

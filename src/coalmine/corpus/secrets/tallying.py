@@ -6,7 +6,7 @@ import heapq
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby, islice
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 # How many of the most repeated secrets and of the users with the most are listed.
 MOST_LISTED = 20
 _AT_ONCE = 1 << 12
+# Which secret it is a copy of, and where it is.
+_SECRET, _PLACE = attrgetter("kind", "value"), attrgetter("document", "start")
 # What is kept, after what it is ranked by.
 _Ranked = TypeVar("_Ranked", bound=tuple[Any, ...])
 
@@ -156,10 +158,7 @@ class Tally:
 
     def distinct(self) -> Iterator[DistinctSecret]:
         """Each secret once, in an order that depends on the secrets only."""
-        secrets = (
-            self._joined(list(copies))
-            for _, copies in groupby(self._seen, key=lambda one: (one.kind, one.value))
-        )
+        secrets = (self._joined(list(copies)) for _, copies in groupby(self._seen, key=_SECRET))
         while some := list(islice(secrets, _AT_ONCE)):
             if self._index is not None:
                 counts = self._index.counts([one.text for one in some]).tolist()
@@ -248,14 +247,14 @@ class Tally:
 
 def _joined(copies: list[_SeenSecret]) -> DistinctSecret:
     """A secret from what each of its users has of it."""
-    first = min(copies, key=lambda one: (one.document, one.start))
+    first = min(copies, key=_PLACE)
     return DistinctSecret(
         kind=first.kind,
         value=first.value,
         specimen=first.specimen,
-        copies=sum(one.copies for one in copies),
-        documents=sum(one.documents for one in copies),
-        users=sum(one.user is not None for one in copies),
+        copies=sum([one.copies for one in copies]),
+        documents=sum([one.documents for one in copies]),
+        users=sum([one.user is not None for one in copies]),
         document=first.document,
         user=first.user,
         start=first.start,
