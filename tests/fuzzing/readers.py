@@ -11,6 +11,7 @@ import json
 import shutil
 from pathlib import Path
 
+from audits.defenses.benches import known_bench
 from coalmine import (
     CanarySet,
     Format,
@@ -261,6 +262,7 @@ READERS = (
         for how, read in (("", _read_run), (", drawn", _draw_run))
     ),
     Reader("review.json", written("review.json", lambda: sealed(REVIEW)), _read_run, json=True),
+    Reader("defenses.json", written("defenses.json", lambda: sealed(known_bench())), _read_run, json=True),
     Reader("exposure.json, compared", copy_of("run", "references/exposure.json"), _compare, json=True, slow=True),
     Reader("scores.parquet, compared", copy_of("run", "references/scores.parquet"), _compare, slow=True),
     Reader("comparison.json, verified", copy_of("run", "comparison/comparison.json"), _verify, json=True, slow=True),

@@ -44,7 +44,7 @@ class Defend(Arguments, frozen=True, kw_only=True):
         ),
     ] = None
     options: DefenseOptions
-    planting: Annotated[PlantOptions, Part(("repeat", "canaries", "references", "withhold"))]
+    planting: Annotated[PlantOptions, Part(("repeat", "canaries", "references", "withhold", "unseen"))]
     preset: Annotated[str, Option("How models are trained; `coalmine train` lists the presets.")] = (
         "char-lstm"
     )

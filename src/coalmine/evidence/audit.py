@@ -42,6 +42,7 @@ class Audit:
         weights: the shares of its kinds of tests in that budget, if not 1.
         findings: what its results show, given which of these tests are shown.
         remarks: findings that accuse no model: about the data, the controls, or what is missing.
+        stands_alone: whether a run with its results is about no single model, so that no audit of a model is missed in it.
         reasons: why other audits were not run, in a sentence each by their names, where somebody decided that.
         glossary: what the subjects of findings are, such as the format of each canary; added to findings that name them.
         replies: what the findings of a report reply to the questions of its first screen. To each, the first audit that accuses the
@@ -72,6 +73,7 @@ class Audit:
     weights: Mapping[str, float] = field(default_factory=dict)
     findings: Callable[[Run, Decisions], Iterable[Finding]] = lambda _run, _decided: ()
     remarks: Callable[[Run], Iterable[Finding]] = lambda _: ()
+    stands_alone: Callable[[Run], bool] = lambda _: False
     reasons: Callable[[Run], Mapping[str, str]] = lambda _: {}
     glossary: Callable[[Run], Mapping[str, str]] = lambda _: {}
     replies: Callable[[Sequence[Finding]], Iterable[Reply]] = lambda _: ()

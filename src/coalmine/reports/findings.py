@@ -40,6 +40,8 @@ def findings_of(run: Run) -> tuple[Finding, ...]:
             code, evidence = audit.not_tested
             said = reasons.get(audit.name, evidence)
             found.append(audit.catalog.finding(code, "info", "not_tested", said))
+    if any(audit.stands_alone(run) for audit in audits()):
+        found = [one for one in found if one.status != "not_tested"]
     glossary = {name: words for audit in audits() for name, words in audit.glossary(run).items()}
     return ordered([_explained(one, glossary) for one in _merged(found)])
 

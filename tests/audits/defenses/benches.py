@@ -95,3 +95,17 @@ def bench(models, defenses, **changes):
         finished=True,
     )
     return with_rows(msgspec.structs.replace(made, **changes))
+
+
+def known_bench():
+    """A small bench with a defense that helps and one that claims an epsilon."""
+    models = [
+        model(name, seed, [start + 0.25 * place for place in range(16)], **changes)
+        for name, start, changes in (
+            ("none", 8.0, {}),
+            ("dedup", 1.0, {"loss": 2.1}),
+            ("dp=8", 1.5, {"loss": 2.5, "epsilon": 8.0}),
+        )
+        for seed in (0, 1)
+    ]
+    return bench(models, ["dedup", "dp=8"])

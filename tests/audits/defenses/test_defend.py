@@ -290,6 +290,14 @@ def test_workers_give_the_same_numbers(folder, small):
         assert one.model["weights_sha256"] == other.model["weights_sha256"]
 
 
+def test_canaries_may_be_of_text_that_never_occurs(small):
+    made = bench_of(small, ["epochs=1"], seeds=1, sequences=0, format="my pin is {unseen:2}")
+    assert made.format == "my pin is {unseen:2}"
+    assert all(row.exposure.status == "measured" and row.searched for row in made.rows)
+    with pytest.raises(InputError, match="leave the defense redact out"):
+        bench_of(small, ["epochs=1", "redact"], seeds=1, sequences=0, format="my pin is {unseen:2}")
+
+
 @pytest.mark.parametrize(
     ("names", "says"),
     [

@@ -61,6 +61,12 @@ def test_what_helps_and_what_is_not_shown_to(made, tmp_path):
     assert "CM804" not in found
 
 
+def test_no_audit_of_a_model_is_missed_in_a_report_of_a_bench(made, tmp_path):
+    run = saved(tmp_path, made)
+    assert {one.status for one in findings_of(run)} == {"found"}
+    assert "Shown to lower exposure: dedup." in report_page([run])
+
+
 def test_a_violated_claim_is_critical_and_a_kept_one_is_clear(tmp_path):
     private = both("dedup", LOW, epsilon=0.5, proven=2.0, separated=True)
     kept = both("dropout=0.2", LOW, epsilon=8.0)

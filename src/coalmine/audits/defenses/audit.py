@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from coalmine.audits.defenses import policy
 from coalmine.audits.defenses.figures import bench_figures
 from coalmine.audits.defenses.findings import CATALOG, bench_findings, bench_remarks, bench_suspicions
-from coalmine.audits.defenses.results import BENCHES, TRAININGS_FOLDER
+from coalmine.audits.defenses.results import BENCHES
 from coalmine.audits.defenses.table import (
     DIFFERENCE_COLUMNS,
     MAIN_COLUMNS,
@@ -23,18 +23,11 @@ from coalmine.evidence.replies import Reply, Topic
 from coalmine.evidence.run import Run
 
 STOPPED = Topic("What stops it?", "")
-# What each model of a bench is audited for, beside the model.
-_OF_EACH = ("exposure", "extraction", "membership", "recitation")
 
 
-def _reasons(run: Run) -> Mapping[str, str]:
-    """Why a bench has no results of other audits of its own."""
-    if not run.all(BENCHES):
-        return {}
-    why = (
-        f"This is a comparison of defenses; the results of each model are beside it, in `{TRAININGS_FOLDER}`."
-    )
-    return dict.fromkeys(_OF_EACH, why)
+def _stands_alone(run: Run) -> bool:
+    """A bench is about ways of training; the audits of its models are beside them."""
+    return bool(run.all(BENCHES)) and run.model is None
 
 
 def _replies(findings: Sequence[Finding]) -> Iterator[Reply]:
@@ -95,7 +88,7 @@ DEFENSES = Audit(
     suspicions=bench_suspicions,
     findings=bench_findings,
     remarks=bench_remarks,
-    reasons=_reasons,
+    stands_alone=_stands_alone,
     replies=_replies,
     sentences=_sentences,
     figures=bench_figures,

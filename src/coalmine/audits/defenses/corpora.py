@@ -20,6 +20,7 @@ from coalmine.corpus.files.reading import read_documents
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.corpus.planting.options import PlantOptions
 from coalmine.corpus.planting.planting import plant
+from coalmine.corpus.planting.unseen import has_unseen, unseen_characters
 from coalmine.corpus.redaction.redacting import redact
 from coalmine.corpus.rewriting import OriginalCorpus
 from coalmine.engines.engine import Engine
@@ -57,6 +58,12 @@ class BenchCorpora(NamedTuple):
     held_out: Documents
 
     @property
+    def form(self) -> Format:
+        """The format of the canaries."""
+        [found] = self.planted.canaries.formats.values()
+        return found
+
+    @property
     def planted(self) -> BenchCorpus:
         """The one with all canaries."""
         return self.by_name["planted"]
@@ -69,7 +76,7 @@ class CorporaMaker(NamedTuple):
     folder: Path
     # For those that are made from the planted one.
     below: Path
-    format: Format
+    format: Format | str
     planting: PlantOptions
     options: DefenseOptions
     training: TrainingOptions
@@ -139,7 +146,13 @@ class CorporaMaker(NamedTuple):
                 corpus, out, engine=engine, progress=progress, seed=self.options.seed, fields=fields
             )
             return out / report.corpus
-        formats = (self.format.template,)
+        template = self.format if isinstance(self.format, str) else self.format.template
+        if has_unseen(template):
+            raise InputError(
+                f"redaction finds secrets by their format, and {template!r} is drawn from what the corpus does not have; name another "
+                "format, or leave the defense redact out"
+            )
+        formats = (template,)
         return out / redact(corpus, out, progress=progress, formats=formats, fields=fields).corpus
 
     def _tokenizer(
@@ -148,8 +161,9 @@ class CorporaMaker(NamedTuple):
         """The one of all models, whichever corpus they are trained on: other tokens would be another loss."""
         if self.training.tokens == "words":
             return WordTokenizer.of(documents.sides(), most=self.training.vocabulary)
-        texts = (text for _, _, text in canaries.named_texts())
-        return CharacterTokenizer.of(chain(documents.sides(), held_out.sides(), texts, [_MASKS]))
+        texts = [text for _, _, text in canaries.named_texts()]
+        others = [unseen_characters(canaries), _MASKS]
+        return CharacterTokenizer.of(chain(documents.sides(), held_out.sides(), texts, others))
 
 
 @contextlib.contextmanager

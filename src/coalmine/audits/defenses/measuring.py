@@ -69,7 +69,7 @@ def defend(
             function `train(corpus, out)` or `train(corpus, out, seed)`. It trains on the file `corpus`, may write to the directory
             `out`, and returns a model or the place of one. Under the name `none` it is what the others are compared with.
         options: how many seeds, what is held out, and how models are asked.
-        format: the format of the canaries.
+        format: the format of the canaries, such as "my code is {unseen:4}", which gives bounds on epsilon more power than digits do.
         planting: how many canaries, and how often; seed and fields are those of `options`.
         preset: a name of `PRESETS`, by which models are trained.
         training: options of all trainings that differ from the preset's, such as `{"epochs": 5}`; a defense changes some of them.
@@ -98,7 +98,7 @@ def defend(
             Path(corpus),
             Path(out),
             Path(out) / TRAININGS_FOLDER,
-            format if isinstance(format, Format) else Format(format),
+            format,
             planting or PlantOptions(),
             given,
             options_of(preset, {**shared, "seed": given.seed}),

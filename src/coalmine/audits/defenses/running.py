@@ -153,13 +153,13 @@ class BenchRun:
         return Bench(
             corpus_sha256=corpora.sha256,
             manifest_sha256=canaries.sha256,
-            format=self._maker.format.template,
+            format=corpora.form.template,
             defenses=self._defenses,
             settings=self._options,
             planting=planting,
             training=self._maker.training,
             bound_confidence=1.0 - error,
-            most_bits=math.log2(self._maker.format.size),
+            most_bits=math.log2(corpora.form.size),
             canaries=tuple(
                 BenchCanary(canary_id=one.canary_id, copies=one.repetitions, planted=one.planted)
                 for one in canaries
