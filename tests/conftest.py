@@ -158,6 +158,7 @@ SLOW = {
     "training/quantizing/test_rounding.py",
     "training/private/test_accounting.py",
     "training/private/test_ghost_clipping.py",
+    "training/private/test_ghost_transformers.py",
     "training/finetuning/test_finetuning.py",
     "training/private/test_private_training.py",
     "training/private/test_units.py",
