@@ -78,8 +78,8 @@ def training(data="2" * 64, epochs=2):
         (CORPUS, {"trained_on_sha256": "9" * 64}, training("8" * 64), "found", "trained on 888888888888..."),
         (CORPUS, {"trained_on_sha256": 7}, None, "not_tested", "the model does not say which data it was trained on"),
         (CORPUS, {}, None, "not_tested", "the model does not say which data it was trained on"),
-        (None, {"trained_on_sha256": "2" * 64}, None, "not_tested", "does not say which corpus they were planted in"),
-        (None, {}, None, "not_tested", "does not say which corpus they were planted in"),
+        (None, {"trained_on_sha256": "2" * 64}, None, "not_tested", "does not say which corpus was planted"),
+        (None, {}, None, "not_tested", "does not say which corpus was planted"),
         ("absent", {"trained_on_sha256": "2" * 64}, None, "not_tested", "the canaries.json was not given"),
     ],
 )  # fmt: skip

@@ -10,6 +10,7 @@ from coalmine.audits import read_run, verify_extraction
 from coalmine.audits.extraction.results import save_verification
 from coalmine.audits.secrets.judging import by_kind, joined_p_value, kind_p_value, secrets_of
 from coalmine.corpus import NaturalOptions
+from coalmine.corpus.planting.manifest_records import ScannedCorpus
 from coalmine.corpus.secrets.canaries import canaries_of
 from coalmine.corpus.secrets.natural import NaturalSecret
 from coalmine.reports.page.html import report_page
@@ -177,3 +178,24 @@ def test_a_secret_that_the_model_has_no_tokens_for_does_not_stop_the_others():
     assert "has no token for character" in last.estimate.statement
     found, _ = verify_extraction(model, mixed, top=1)
     assert [(one.extracted, bool(one.problem)) for one in found][::2] == [(True, False), (False, True)]
+
+
+def test_secrets_say_which_corpus_they_are_from_and_whether_the_model_was_trained_on_it(canaries, tmp_path):
+    named = canaries.with_scanned(ScannedCorpus(name="mail.jsonl", sha256="2" * 64, secrets=40))
+    named.save(tmp_path)
+    assert CanarySet.load(tmp_path).scanned == named.scanned
+    assert named.first(3).scanned == named.scanned
+
+    def told(trained_on):
+        model = ScriptedModel(CHARACTERS, memory={named[0].text: 0.5})
+        own = {**model.describe(), **trained_on}
+        model.describe = lambda: own
+        expose(model, named, method="references").save(tmp_path / "m-audit" / "secrets-exposure")
+        return [(one.status, one.evidence) for one in findings_of(read_run(tmp_path)) if one.code == "CM501"]
+
+    assert told({"trained_on_sha256": "2" * 64}) == []
+    ((status, evidence),) = told({"trained_on_sha256": "9" * 64})
+    assert status == "found"
+    assert "the scanned corpus has the SHA-256 222222222222..., but the model was trained on 9999" in evidence
+    ((status, evidence),) = told({})
+    assert (status, "on the scanned corpus was not checked" in evidence) == ("not_tested", True)

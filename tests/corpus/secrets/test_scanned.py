@@ -1,10 +1,12 @@
 """The secrets of a scan as canaries: in the context of their first copy, the most sensitive and most repeated first."""
 
+import hashlib
 import json
 
 import pytest
 
 from coalmine.corpus import CanarySet, Fields, NaturalOptions, canaries_of_scan, scan
+from coalmine.errors import InputError
 
 TEXTS = [
     ("ann", "näive call me at home: 713-853-4921"),
@@ -85,3 +87,15 @@ def test_the_context_of_a_secret_in_a_long_line_is_read_in_pieces(tmp_path):
     assert sorted(one.text for one in made.canaries) == sorted(
         ["713-853-2086", "last 713-853-5530", *(f"call äöü at {number}" for number in places.values())]
     )
+
+
+def test_a_manifest_names_the_corpus_that_was_scanned_and_no_other_one_is_taken(tmp_path):
+    corpus, other = tmp_path / "corpus.txt", tmp_path / "other.txt"
+    corpus.write_text("ann is 219-09-9998\n")
+    other.write_text("ann, bob: 219-09-9998\n")
+    scan(corpus, tmp_path / "scan")
+    scanned = canaries_of_scan(tmp_path / "scan", corpus).canaries.scanned
+    assert (scanned.name, scanned.secrets) == ("corpus.txt", 1)
+    assert scanned.sha256 == hashlib.sha256(corpus.read_bytes()).hexdigest()
+    with pytest.raises(InputError, match=r"other\.txt is not the corpus that the scan in .* is of"):
+        canaries_of_scan(tmp_path / "scan", other)

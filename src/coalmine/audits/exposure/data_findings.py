@@ -16,13 +16,17 @@ from coalmine.evidence.words import format_names, times_in_words
 
 # With fewer canaries of one kind than this, intervals are wide whatever is found.
 FEW = 20
+# How the warning of `expose` begins that is about this.
+_OTHER_DATA = "the model was trained on other data"
 # A server whose answers to one question differ by no more, in bits, gives the same identity each time.
 _EXACT_SERVER = 1e-4
 
 
 def data_findings(run: Run) -> Iterator[Finding]:
     """Findings about hashes that do not match, and about numbers of canaries."""
-    yield from _other_data(run)
+    yield from _other_data(run, run)
+    if run.secrets is not None:
+        yield from _other_data(run.secrets, run)
     exposure, canaries = run.first(EXPOSURES), run.canaries
     if exposure is not None and canaries is not None and canaries.sha256 != exposure.manifest_sha256:
         evidence = (
@@ -97,32 +101,35 @@ def _other_answers(run: Run) -> Iterator[Finding]:
         yield finding("CM503", "medium" if noisy else "high", "found", evidence)
 
 
-def _other_data(run: Run) -> Iterator[Finding]:
-    exposure = run.first(EXPOSURES)
-    said = list(exposure.warnings) if exposure is not None else []
-    corpus = run.canaries.corpus if run.canaries is not None else None
+def _other_data(about: Run, run: Run) -> Iterator[Finding]:
+    """Whether the model was trained on the corpus of a manifest; `about` is the run itself, or the part of it that is about secrets."""
+    exposure, canaries = about.first(EXPOSURES), about.canaries
+    warned = () if exposure is None else exposure.warnings
+    # Each secret has a context of its own, so that warnings about contexts and references say little about their data.
+    said = [one for one in warned if about is run or one.startswith(_OTHER_DATA)]
+    corpus = None if canaries is None else canaries.corpus_sha256
+    file, done = ("canaries.json", "planted") if about is run else ("secrets.json", "scanned")
     trained_on = {
         str(model["trained_on_sha256"])
         for model in [run.model or {}]
         if isinstance(model.get("trained_on_sha256"), str)
     } | {record.data_sha256 for _, record in run.trainings}
-    mismatch = corpus is not None and bool(trained_on) and corpus.sha256_after not in trained_on
-    if mismatch and corpus is not None:
+    if corpus is not None and trained_on and corpus not in trained_on:
         said.append(
-            f"the planted corpus has the SHA-256 {corpus.sha256_after[:12]}..., but the model was trained on "
+            f"the {done} corpus has the SHA-256 {corpus[:12]}..., but the model was trained on "
             f"{min(trained_on)[:12]}..."
         )
     if said:
         text = "; ".join(dict.fromkeys(said))
         yield finding("CM501", "high", "found", f"{text[:1].upper()}{text[1:]}.")
     elif exposure is not None and (corpus is None or not trained_on):
-        if run.canaries is None:
-            missing = "the canaries.json was not given"
+        if canaries is None:
+            missing = f"the {file} was not given"
         elif corpus is None:
-            missing = "the canaries.json does not say which corpus they were planted in"
+            missing = f"the {file} does not say which corpus was {done}"
         else:
             missing = "the model does not say which data it was trained on, and no training.json or finetuning.json was given"
-        evidence = f"Whether the model was trained on the planted corpus was not checked: {missing}."
+        evidence = f"Whether the model was trained on the {done} corpus was not checked: {missing}."
         yield finding("CM501", "info", "not_tested", evidence)
 
 

@@ -29,7 +29,7 @@ from coalmine.storage.files import to_json
 # What decides the units of a run; a run of another version is another run.
 KEPT = "exposure/5"
 _OTHER_DATA = (
-    "the model was trained on other data than the corpus of this manifest: how often it was trained on a canary is what the manifest "
+    "the model was trained on other data than the corpus of this manifest: how often it was trained on a {one} is what the manifest "
     "says, and may not be so"
 )
 
@@ -155,8 +155,8 @@ class _OneModel:
         warnings = [*(warning for part in parts for warning in part.warnings()), *self._context_warnings]
         description = self.model.describe()
         trained_on = description.get("trained_on_sha256")
-        if chosen.corpus is not None and trained_on not in {None, chosen.corpus.sha256_after}:
-            warnings.append(_OTHER_DATA)
+        if chosen.corpus_sha256 is not None and trained_on not in {None, chosen.corpus_sha256}:
+            warnings.append(_OTHER_DATA.format(one="secret" if chosen.natural else "canary"))
         found = Exposures(
             warnings=tuple(warnings),
             results=tuple(by_canary[canary.canary_id] for canary in chosen),

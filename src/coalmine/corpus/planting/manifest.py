@@ -22,6 +22,7 @@ from coalmine.corpus.planting.manifest_records import (
     FormatEntry,
     PlantedCorpus,
     ReferencesEntry,
+    ScannedCorpus,
     decoded,
     in_decimal,
 )
@@ -54,6 +55,7 @@ class CanarySet(Sequence[Canary]):
         corpus: what was planted in, or None for a set made by hand.
         listed: the ids of formats that are only lists of known texts, because it is not known what they were drawn from. Their
             canaries can be compared with withheld ones and references, but not with a secret space.
+        scanned: the corpus that secrets were found in, or None for canaries that were planted.
         path: the canaries.json that it was loaded from, or None.
 
     >>> known = CanarySet.of("my pin is {digits:4}", ["my pin is 0451"], references=2)
@@ -72,6 +74,7 @@ class CanarySet(Sequence[Canary]):
         withhold: float | None = None,
         corpus: PlantedCorpus | None = None,
         listed: Iterable[str] = (),
+        scanned: ScannedCorpus | None = None,
     ) -> None:
         self._canaries = tuple(canaries)
         self._by_id = {canary.canary_id: canary for canary in self._canaries}
@@ -86,6 +89,7 @@ class CanarySet(Sequence[Canary]):
         self.withhold = withhold
         self.corpus = corpus
         self.listed = frozenset(listed)
+        self.scanned = scanned
         self.path: Path | None = None
         self._content = b""
         check_canaries(self, set(given))
@@ -189,6 +193,7 @@ class CanarySet(Sequence[Canary]):
             withhold=self.withhold,
             corpus=corpus,
             listed=self.listed,
+            scanned=self.scanned,
         )
 
     def with_corpus(self, corpus: PlantedCorpus, path: Path) -> CanarySet:
@@ -198,6 +203,28 @@ class CanarySet(Sequence[Canary]):
         planted.path = path
         planted._content = b""  # noqa: SLF001 - of the same class
         return planted
+
+    def with_scanned(self, scanned: ScannedCorpus) -> CanarySet:
+        """The same secrets, with the corpus that they were found in."""
+        found = copy.copy(self)
+        found.scanned = scanned
+        found._content = b""  # noqa: SLF001 - of the same class
+        return found
+
+    def first(self, number: int, *, searchable: bool = False) -> CanarySet:
+        """The first canaries; with `searchable`, those of them whose format has members that can be searched."""
+        these = [one for one in self[:number] if not (searchable and one.format_id in self.listed)]
+        names = list(dict.fromkeys(one.format_id for one in these))
+        return CanarySet(
+            these,
+            {name: self.formats[name] for name in names},
+            references={name: self.references[name] for name in names},
+            source_formats={name: self.source_formats[name] for name in names if name in self.source_formats},
+            seed=self.seed,
+            withhold=self.withhold,
+            listed=[name for name in names if name in self.listed],
+            scanned=self.scanned,
+        )
 
     def to_bytes(self) -> bytes:
         """What `save` writes; for a set that was loaded, what was read."""
@@ -214,6 +241,13 @@ class CanarySet(Sequence[Canary]):
     def sha256(self) -> str:
         """The SHA-256 of the manifest, in hexadecimal."""
         return hashlib.sha256(self.to_bytes()).hexdigest()
+
+    @property
+    def corpus_sha256(self) -> str | None:
+        """The SHA-256 of the corpus that holds them: the planted one, or the one that was scanned; None where neither is known."""
+        if self.corpus is not None:
+            return self.corpus.sha256_after
+        return None if self.scanned is None else self.scanned.sha256
 
     @property
     def corpus_path(self) -> Path | None:
@@ -304,6 +338,7 @@ def _as_document(canaries: CanarySet) -> CanaryManifest:
         references,
         canaries.corpus,
         canaries.withhold,
+        UNSET if canaries.scanned is None else canaries.scanned,
     )
 
 
@@ -342,6 +377,7 @@ def _read(content: bytes) -> CanarySet:
         withhold=manifest.withhold,
         corpus=manifest.corpus,
         listed=[entry.format_id for entry in manifest.formats if entry.listed is True],
+        scanned=None if manifest.scanned is UNSET else manifest.scanned,
     )
 
 

@@ -46,6 +46,15 @@ class PlantedCorpus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     rewritten: Rewritten | UnsetType = UNSET
 
 
+class ScannedCorpus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The corpus that secrets were found in, which is not beside the manifest; of records, the one that copies were counted in."""
+
+    name: str
+    sha256: str
+    # How many distinct secrets were found or given, also those that cannot be measured.
+    secrets: int
+
+
 class FormatEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One format."""
 
@@ -77,6 +86,8 @@ class CanaryManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     references: tuple[ReferencesEntry, ...]
     corpus: PlantedCorpus | None
     withhold: Annotated[float, msgspec.Meta(ge=0, lt=1)] | None = None
+    # Of secrets that were found.
+    scanned: ScannedCorpus | UnsetType = UNSET
 
 
 def decoded(content: bytes) -> CanaryManifest:

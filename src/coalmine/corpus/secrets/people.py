@@ -12,6 +12,7 @@ from typing import NamedTuple
 from coalmine.corpus.files.documents import Fields
 from coalmine.corpus.files.reading import read_documents
 from coalmine.corpus.planting.foreign_files import Row, Table, read_foreign
+from coalmine.corpus.planting.manifest_records import ScannedCorpus
 from coalmine.corpus.secrets.canaries import NaturalCanaries, canaries_of
 from coalmine.corpus.secrets.finding import SecretFinder
 from coalmine.corpus.secrets.folding import folded_text
@@ -19,6 +20,7 @@ from coalmine.corpus.secrets.kind import SecretKind
 from coalmine.corpus.secrets.kinds import KINDS
 from coalmine.corpus.secrets.natural import NaturalOptions, NaturalSecret
 from coalmine.errors import InputError
+from coalmine.storage.files import sha256_of_file
 
 NO_VALUE = "its row has no value"
 
@@ -88,7 +90,12 @@ def canaries_of_records(
     }
     made = canaries_of(secrets.values(), options, others=[(kind.name, one) for one in sorted(elsewhere)])
     empty = len(table.rows) - len(rows)
-    return made._replace(left_out={**made.left_out, **({(kind.name, NO_VALUE): empty} if empty else {})})
+    left_out = {**made.left_out, **({(kind.name, NO_VALUE): empty} if empty else {})}
+    if corpus is None:
+        return made._replace(left_out=left_out)
+    place = Path(corpus)
+    counted_in = ScannedCorpus(name=place.name, sha256=sha256_of_file(place), secrets=len(secrets))
+    return NaturalCanaries(made.canaries.with_scanned(counted_in), left_out)
 
 
 def _asked(table: Table, template: str, field: str | None) -> _RecordSentence:

@@ -10,12 +10,15 @@ from pathlib import Path
 
 from coalmine.corpus.files.documents import Fields
 from coalmine.corpus.files.reading import open_corpus
+from coalmine.corpus.planting.manifest_records import ScannedCorpus
 from coalmine.corpus.secrets.canaries import NaturalCanaries, canaries_of
 from coalmine.corpus.secrets.kinds import KINDS, kind_of_format
 from coalmine.corpus.secrets.natural import MOST_CONTEXT, NaturalOptions, NaturalSecret
 from coalmine.corpus.secrets.results import SCANS, DistinctSecret, distinct_in
+from coalmine.errors import InputError
 from coalmine.formats.format import Format
 from coalmine.grouped import grouped
+from coalmine.storage.files import sha256_of_file
 
 # Bytes before a secret that are needed; a character has up to four of them.
 _MOST_BEFORE = 4 * MOST_CONTEXT
@@ -51,7 +54,12 @@ def canaries_of_scan(
     """
     asked = NaturalOptions() if options is None else options
     folder = Path(scan)
-    fields = SCANS.load(folder).fields
+    found_there = SCANS.load(folder)
+    if sha256_of_file(Path(corpus)) != found_there.corpus_sha256:
+        raise InputError(
+            f"{corpus} is not the corpus that the scan in {folder} is of, or it was changed since; scan it again"
+        )
+    fields = found_there.fields
     everything = list(distinct_in(folder))
     found = [one for one in everything if not one.specimen]
     chosen = heapq.nsmallest(asked.most, found, key=_urgency)
@@ -62,8 +70,12 @@ def canaries_of_scan(
     too_many = Counter(one.kind for one in found)
     too_many.subtract(Counter(one.kind for one in chosen))
     why = f"more than {asked.most:,} secrets were found, and others are more sensitive or more repeated"
-    return made._replace(
-        left_out={**made.left_out, **{(kind, why): count for kind, count in too_many.items() if count}}
+    scanned = ScannedCorpus(
+        name=found_there.corpus, sha256=found_there.corpus_sha256, secrets=found_there.secrets
+    )
+    return NaturalCanaries(
+        made.canaries.with_scanned(scanned),
+        {**made.left_out, **{(kind, why): count for kind, count in too_many.items() if count}},
     )
 
 

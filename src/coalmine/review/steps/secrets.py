@@ -48,19 +48,6 @@ def secrets_of(subject: Subject) -> CanarySet | None:
     return _found(scan, subject.data, subject.seed) if (scan / SCANS.file).is_file() else None
 
 
-def first_of(secrets: CanarySet, number: int, *, searchable: bool = False) -> CanarySet:
-    """The first secrets of a set; with `searchable`, those of them whose format has members that can be searched."""
-    these = [one for one in secrets[:number] if not (searchable and one.format_id in secrets.listed)]
-    names = [one.format_id for one in these]
-    return CanarySet(
-        these,
-        {name: secrets.formats[name] for name in names},
-        references={name: secrets.references[name] for name in names},
-        seed=secrets.seed,
-        listed=[name for name in names if name in secrets.listed],
-    )
-
-
 class SecretsStep(ReviewStep):
     """The exposure of secrets that are already in the training data, and whether they can be extracted."""
 
@@ -77,7 +64,7 @@ class SecretsStep(ReviewStep):
             return "the training data was not scanned for secrets"
         if not len(secrets):
             return _NONE
-        if not isinstance(subject.model, Scorer) or exposure_seconds(subject, first_of(secrets, 1)) is None:
+        if not isinstance(subject.model, Scorer) or exposure_seconds(subject, secrets.first(1)) is None:
             return "the model does not give the probability of a text"
         return None
 
@@ -105,7 +92,7 @@ class SecretsStep(ReviewStep):
         secrets = secrets_of(subject)
         if secrets is None:
             return
-        chosen = first_of(secrets, settings["number"])
+        chosen = secrets.first(settings["number"])
         asked = {name: value for name, value in settings.items() if name not in {"number", "search"}}
         exposure, extraction = (running.folder / name for name in ("exposure", "extraction"))
         if not (exposure / EXPOSURES.file).is_file():
@@ -119,7 +106,7 @@ def _walked(subject: Subject, secrets: CanarySet, seconds: float) -> Sized | Too
     total, fewest = len(secrets), min(FEWEST, len(secrets))
 
     def takes(number: int, share: float) -> float:
-        return share * (exposure_seconds(subject, first_of(secrets, number)) or 0.0) + EACH * number
+        return share * (exposure_seconds(subject, secrets.first(number)) or 0.0) + EACH * number
 
     number, share = total, next((one for one in SHARES if takes(total, one) <= seconds), SHARES[-1])
     while number > fewest and takes(number, share) > seconds:
@@ -145,7 +132,7 @@ def _among_references(subject: Subject, secrets: CanarySet, seconds: float) -> S
 
 def _search(subject: Subject, secrets: CanarySet, number: int, seconds: float) -> Sized | str:
     """The searches for these secrets, or why there are none."""
-    chosen = first_of(secrets, number, searchable=True)
+    chosen = secrets.first(number, searchable=True)
     if not len(chosen):
         return (
             "whether they come out was not tested, because their kinds have no members that could be searched"
