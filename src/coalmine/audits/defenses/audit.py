@@ -71,10 +71,10 @@ def _details(run: Run, reveal: bool) -> Iterator[Detail]:
         )
         yield Detail(
             section=section,
-            title="By seed, and by number of copies",
+            title="By number of copies, and by seed",
             columns=("defense", *copies_columns(bench)),
             rows=[copies_cells(row, bench) for row in bench.rows],
-            caption="The range of losses over seeds, and the median exposure of canaries that were planted this often",
+            caption="The median exposure of canaries that were planted this often, and the range of losses over seeds",
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from coalmine.audits.defenses.results import Bench, DefenseRow
@@ -24,7 +25,7 @@ MAIN_COLUMNS = (
     "audited ε",
     "seconds",
 )
-DIFFERENCE_COLUMNS = ("exposure", "interval", "adjusted p", "lower with", "p over seeds", "loss")
+DIFFERENCE_COLUMNS = ("exposure", "interval", "adjusted p", "lower", "p over seeds", "loss")
 
 
 def defense_table(bench: Bench) -> Table:
@@ -74,7 +75,7 @@ def difference_cells(row: DefenseRow) -> tuple[str, ...]:
         f"{found.estimate.value or 0.0:+.2f}",
         _limits(found.estimate),
         "" if row.adjusted_p_value is None else f"{row.adjusted_p_value:.2g}",
-        f"{row.lower_in} of {row.of_seeds}",
+        f"{row.lower_in}/{row.of_seeds}",
         "" if over is None else f"{over.p_value:.2g}",
         *losses,
     )
@@ -82,7 +83,7 @@ def difference_cells(row: DefenseRow) -> tuple[str, ...]:
 
 def copies_table(bench: Bench) -> Table:
     """The range of losses over seeds, and the median exposure by the number of copies."""
-    table = plain_table("defense", *rights(*copies_columns(bench)))
+    table = plain_table("exposure by copies", *rights(*copies_columns(bench)))
     for row in bench.rows:
         table.add_row(*map(visible, copies_cells(row, bench)))
     return table
@@ -90,13 +91,13 @@ def copies_table(bench: Bench) -> Table:
 
 def copies_columns(bench: Bench) -> tuple[str, ...]:
     """The columns of that table after the first."""
-    return ("loss over seeds", *(f"exposure, {times_in_words(int(number))}" for number in copies_of(bench)))
+    return (*(times_in_words(int(number)) for number in copies_of(bench)), "loss over seeds")
 
 
 def copies_cells(row: DefenseRow, bench: Bench) -> tuple[str, ...]:
     """A row of that table, as text."""
     spread = "not known" if row.loss is None else f"{row.loss.low:.3f} to {row.loss.high:.3f}"
-    return (row.defense.name, spread, *(exposure_words(row.by_copies[one]) for one in copies_of(bench)))
+    return (row.defense.name, *(exposure_words(row.by_copies[one]) for one in copies_of(bench)), spread)
 
 
 def copies_of(bench: Bench) -> list[str]:
@@ -151,10 +152,11 @@ def violates(row: DefenseRow, bench: Bench) -> bool:
 
 
 def exposure_words(estimate: Estimate) -> str:
-    """An exposure with its interval."""
-    if estimate.status == "not_measured":
-        return "not measured"
-    return f"{_middle(estimate)} ({_limits(estimate)})"
+    """An exposure with its interval, rounded outwards."""
+    if estimate.value is None or estimate.low is None or estimate.high is None:
+        return _middle(estimate)
+    low, high = math.floor(10 * estimate.low) / 10, math.ceil(10 * estimate.high) / 10
+    return f"{estimate.value:.1f} ({low:.1f} to {high:.1f})"
 
 
 def epsilon_words(row: DefenseRow) -> str:
