@@ -48,6 +48,12 @@ class Defend(Arguments, frozen=True, kw_only=True):
     preset: Annotated[str, Option("How models are trained; `coalmine train` lists the presets.")] = (
         "char-lstm"
     )
+    base: Annotated[
+        Path | None,
+        Option(
+            "The directory of a transformers checkpoint, which is fine-tuned instead of training a preset."
+        ),
+    ] = None
     training: Annotated[dict[str, Any], Changes(TrainingOptions, without=("seed", "threads", "holdout"))]
     private: Annotated[
         dict[str, Any], Changes(PrivateOptions, without=("epsilon", "noise", "delta"), prefix=PREFIX)
@@ -79,6 +85,7 @@ def command(given: Defend) -> int:
             format=given.format or DEFAULT_FORMAT,
             planting=given.planting,
             preset=given.preset,
+            base=given.base,
             training={**given.training, **given.private},
             engine=engine,
             progress=output.progress(),

@@ -16,7 +16,10 @@ from coalmine.audits.defenses.training import BenchWork
 from coalmine.audits.extraction.results import read_verified
 from coalmine.corpus import CanarySet, PlantOptions, read_documents, write_embedded_corpus
 from coalmine.errors import InputError
+from coalmine.training.finetuning.record import read_finetuning
 from coalmine.training.record import read_training
+from integrations.tiny_training import tiny_gpt2
+from models.tiny_transformers import byte_level
 
 TINY = {"hidden": 16, "embedding": 8, "layers": 1, "epochs": 2, "learning_rate": 0.02}
 PIN = "my pin is {digits:3}"
@@ -281,13 +284,38 @@ def without_time(bench):
 
 def test_workers_give_the_same_numbers(folder, small):
     (small / "corpus.txt").write_bytes((folder / "corpus.txt").read_bytes())
-    there = bench_of(small, ["dedup"], seeds=1, sequences=0, engine="processes:2")
+    there = bench_of(small, ["dedup"], seeds=1, sequences=0, engine="processes:1")
     here = {(one.defense, one.seed): one for one in read_bench(folder / "bench").models}
     for other in there.models:
         one = here[other.defense, other.seed]
         assert one.exposures == other.exposures
         assert (one.loss_bits, one.extracted, one.key) == (other.loss_bits, other.extracted, other.key)
         assert one.model["weights_sha256"] == other.model["weights_sha256"]
+
+
+def test_a_checkpoint_is_fine_tuned_in_full_and_with_lora(small):
+    tiny_gpt2().save_pretrained(small / "base")
+    byte_level().save_pretrained(small / "base")
+    given = {
+        "seeds": 1,
+        "sequences": 0,
+        "base": small / "base",
+        "training": {"epochs": 1, "window": 32},
+        "method": "references",
+    }
+    made = bench_of(small, ["lora=2", "quantize=16"], **given)
+    at = small / "bench" / "trainings"
+    assert (
+        read_finetuning(at / "none-seed0").trained_parameters
+        > read_finetuning(at / "lora-2-seed0").trained_parameters
+    )
+    assert [row.trainings for row in made.rows] == [1, 1, 1]
+    assert made.row("lora=2").loss.mean > 0
+    assert (made.training, made.finetuning.epochs) == (None, 1)
+    with pytest.raises(InputError, match="is not known for the training of a checkpoint"):
+        bench_of(small, ["dropout=0.2"], **given)
+    with pytest.raises(InputError, match="the defense lora=2 is not known"):
+        bench_of(small, ["lora=2"])
 
 
 def test_canaries_may_be_of_text_that_never_occurs(small):

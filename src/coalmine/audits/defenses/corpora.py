@@ -13,6 +13,7 @@ import msgspec
 
 from coalmine.audits.defenses.defense import CorpusName
 from coalmine.audits.defenses.options import DefenseOptions
+from coalmine.audits.defenses.recipes import Recipe
 from coalmine.corpus.deduplication.deduplicating import deduplicate
 from coalmine.corpus.files.corpora import Edits
 from coalmine.corpus.files.kinds import kind_of
@@ -31,7 +32,6 @@ from coalmine.progress import Progress
 from coalmine.randomness import arrays
 from coalmine.storage.files import make_directory, together
 from coalmine.training.data import Documents, TrainingText, read_corpus
-from coalmine.training.options import TrainingOptions
 
 PLANTED_FOLDER = "planted"
 # The corpus in two parts: what canaries are planted in, and what all models are validated on.
@@ -79,7 +79,7 @@ class CorporaMaker(NamedTuple):
     format: Format | str
     planting: PlantOptions
     options: DefenseOptions
-    training: TrainingOptions
+    recipe: Recipe
 
     def made(self, names: Iterable[CorpusName], engine: Engine, progress: Progress) -> BenchCorpora:
         """The corpora of these names; those that are there already are checked, and not made again."""
@@ -101,7 +101,7 @@ class CorporaMaker(NamedTuple):
                 if name != "planted":
                     places[name] = self._left(name, planted.corpus, engine, progress)
         texts = {
-            name: read_corpus(path, validation, self.options.fields, [self.training])
+            name: read_corpus(path, validation, self.options.fields, by_user=self.recipe.by_user)
             for name, path in places.items()
         }
         held_out = texts["planted"].held_out or Documents([], None)
@@ -113,7 +113,7 @@ class CorporaMaker(NamedTuple):
                 name: BenchCorpus(
                     path,
                     planted.canaries if name == "planted" else CanarySet.load(path.parent),
-                    texts[name]._replace(tokenizer=tokenizer),
+                    self.recipe.with_tokenizer(texts[name], tokenizer),
                 )
                 for name, path in places.items()
             },
@@ -157,10 +157,13 @@ class CorporaMaker(NamedTuple):
 
     def _tokenizer(
         self, documents: Documents, held_out: Documents, canaries: CanarySet
-    ) -> ReferenceTokenizer:
-        """The one of all models, whichever corpus they are trained on: other tokens would be another loss."""
-        if self.training.tokens == "words":
-            return WordTokenizer.of(documents.sides(), most=self.training.vocabulary)
+    ) -> ReferenceTokenizer | None:
+        """The one of all models, whichever corpus they are trained on: other tokens would be another loss. None for checkpoints."""
+        options = self.recipe.tokenizer
+        if options is None:
+            return None
+        if options.tokens == "words":
+            return WordTokenizer.of(documents.sides(), most=options.vocabulary)
         texts = [text for _, _, text in canaries.named_texts()]
         others = [unseen_characters(canaries), _MASKS]
         return CharacterTokenizer.of(chain(documents.sides(), held_out.sides(), texts, others))

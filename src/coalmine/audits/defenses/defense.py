@@ -94,6 +94,12 @@ KINDS: dict[str, DefenseKind] = {
         whole=True,
     ),
     "int8": DefenseKind("weights rounded to int8 by row", rounds=lambda _: {"int8": True}),
+    "lora": DefenseKind(
+        "LoRA of this rank instead of all weights, where a checkpoint is fine-tuned",
+        lambda value: {"lora_rank": int(value)},
+        example="8",
+        whole=True,
+    ),
     "dedup": DefenseKind("the corpus without repeated text and near duplicates", corpus="dedup"),
     "redact": DefenseKind("the corpus with the secrets of known kinds masked", corpus="redact"),
     "dp": DefenseKind(

@@ -21,6 +21,7 @@ from coalmine.models.protocols import Model
 from coalmine.progress import Progress
 from coalmine.records.privacy import PrivacyClaim
 from coalmine.storage.files import make_directory
+from coalmine.training.finetuning.record import FINETUNINGS
 from coalmine.training.quantizing.quantizing import quantize
 from coalmine.training.record import RECORD_FILE, read_training
 
@@ -97,7 +98,10 @@ class ModelMaker:
 
 def claim_of(directory: Path) -> PrivacyClaim | None:
     """What the training of a model in a directory claims; None for one that was not private, or adds no noise."""
-    if not (directory / RECORD_FILE).is_file():
+    if (directory / RECORD_FILE).is_file():
+        claim = read_training(directory).privacy
+    elif (directory / FINETUNINGS.file).is_file():
+        claim = FINETUNINGS.alone(directory / FINETUNINGS.file).privacy
+    else:
         return None
-    claim = read_training(directory).privacy
     return None if claim is msgspec.UNSET or claim.epsilon is None else claim

@@ -14,6 +14,7 @@ from typing import Any
 from coalmine.audits.defenses.corpora import CorporaMaker
 from coalmine.audits.defenses.defense import Defense, chosen_defenses, own_defense, parse_defense
 from coalmine.audits.defenses.options import DefenseOptions
+from coalmine.audits.defenses.recipes import Recipe
 from coalmine.audits.defenses.results import RESULT_FILE, TRAININGS_FOLDER, Bench
 from coalmine.audits.defenses.running import BenchRun
 from coalmine.audits.provenance.own_training import OwnTraining, Train
@@ -26,14 +27,8 @@ from coalmine.models.reference.checkpoint import require_torch
 from coalmine.progress import Progress, Silent
 from coalmine.storage.files import check_places, no_empty_directory
 from coalmine.storage.unfinished import sole_use
-from coalmine.training.options import options_of
-from coalmine.training.private.options import PREFIX
-from coalmine.training.private.refusals import check_choices
 
 DEFAULT_FORMAT = "the random number is {digits:6}"
-# What a defense, or the bench as a whole, decides about private training.
-_DECIDED = tuple(f"{PREFIX}{name}" for name in ("epsilon", "noise", "delta"))
-
 Defenses = Sequence[str] | Mapping[str, "Train | str | None"]
 
 
@@ -46,6 +41,7 @@ def defend(
     format: Format | str = DEFAULT_FORMAT,
     planting: PlantOptions | None = None,
     preset: str = "char-lstm",
+    base: str | os.PathLike[str] | None = None,
     training: Mapping[str, Any] | None = None,
     engine: Engine | str | None = None,
     progress: Progress | None = None,
@@ -72,6 +68,8 @@ def defend(
         format: the format of the canaries, such as "my code is {unseen:4}", which gives bounds on epsilon more power than digits do.
         planting: how many canaries, and how often; seed and fields are those of `options`.
         preset: a name of `PRESETS`, by which models are trained.
+        base: the directory of a causal transformers checkpoint, which is fine-tuned with `FinetuningOptions` instead of training from
+            the start; `lora=8` is a defense of such a bench.
         training: options of all trainings that differ from the preset's, such as `{"epochs": 5}`; a defense changes some of them.
             Those of private training, such as `dp_clip`, are for private trainings only.
         engine: where models are trained and asked, such as "processes:4"; the results are the same, except for the time.
@@ -90,7 +88,11 @@ def defend(
             "defenses are compared on single texts, and the fields name pairs; name the target as the text field"
         )
     chosen, functions = _named(defenses)
-    shared, private = _training(training or {}, chosen)
+    recipe = Recipe.of(
+        training or {}, preset=preset, base=None if base is None else Path(base), seed=given.seed
+    )
+    for one in chosen:
+        recipe.options(one.changes(), one.name, given.seed, given.delta)  # which says what is wrong with it
     if len(functions) < len(chosen):
         require_torch("training")
     run = BenchRun(
@@ -101,11 +103,10 @@ def defend(
             format,
             planting or PlantOptions(),
             given,
-            options_of(preset, {**shared, "seed": given.seed}),
+            recipe,
         ),
         chosen,
         functions,
-        private,
     )
     folder = Path(out)
     check_places(folder, RESULT_FILE, UNITS_FILE)
@@ -114,21 +115,6 @@ def defend(
         if record is not None:
             record(bench)
     return bench
-
-
-def _training(given: Mapping[str, Any], defenses: Sequence[Defense]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The options of all trainings, and those of the private ones besides."""
-    decided = [name for name in given if name in {"seed", "holdout", *_DECIDED}]
-    if decided:
-        raise InputError(
-            f"{decided[0]} is decided by the defenses, or for the bench as a whole, and not by the options of training; leave it out there"
-        )
-    private = {name: value for name, value in given.items() if name.startswith(PREFIX)}
-    shared = {name: value for name, value in given.items() if name not in private}
-    if any(name.startswith(PREFIX) for one in defenses for name in one.changes()):
-        # Patience and the clipping of batches are of the other trainings.
-        check_choices({name: value for name, value in shared.items() if name == "shuffle"})
-    return shared, private
 
 
 def _named(defenses: Defenses) -> tuple[tuple[Defense, ...], dict[str, OwnTraining]]:

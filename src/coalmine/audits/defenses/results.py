@@ -17,6 +17,8 @@ from coalmine.records.documents import Document, Origin
 from coalmine.records.privacy import PrivacyClaim
 from coalmine.statistics.differences import Difference
 from coalmine.statistics.epsilon.claimed import Verdict
+from coalmine.training.finetuning.base import Base
+from coalmine.training.finetuning.options import FinetuningOptions
 from coalmine.training.options import TrainingOptions
 
 SCHEMA = "coalmine.defenses/1"
@@ -153,8 +155,10 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
     defenses: tuple[Defense, ...]
     settings: DefenseOptions
     planting: PlantOptions
-    # How models are trained where a defense changes nothing.
-    training: TrainingOptions
+    # How models are trained where a defense changes nothing; for a bench of fine-tunes, how these are, and from which checkpoint.
+    training: TrainingOptions | None
+    finetuning: FinetuningOptions | None = None
+    base: Base | None = None
     # The confidence of the bounds on epsilon of single populations, so that all of a defense hold together.
     bound_confidence: float
     # The largest exposure that is possible.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -32,14 +32,12 @@ from coalmine.engines.ledger import UNITS_FILE, Ledger
 from coalmine.errors import CoalmineError, InputError, WriteError
 from coalmine.evidence.directories import audit_directory
 from coalmine.progress import Progress
-from coalmine.randomness import child_seed
 from coalmine.storage.work_files import remove_abandoned
+from coalmine.training.finetuning.options import FinetuningOptions
 from coalmine.training.options import TrainingOptions
-from coalmine.training.private.options import PREFIX, private_options
 
 # The keys of its units tell runs apart.
 _RUN = "defend/1"
-_NOISE_SEED = f"{PREFIX}seed"
 
 
 class _KeyedTraining(NamedTuple):
@@ -62,11 +60,8 @@ class BenchRun:
         maker: CorporaMaker,
         defenses: tuple[Defense, ...],
         functions: Mapping[str, OwnTraining],
-        private: Mapping[str, Any],
     ) -> None:
         self._maker, self._defenses, self._functions = maker, defenses, functions
-        # Options that all private trainings have in common, with names that begin with dp_.
-        self._private = private
         self._folder, self._options = maker.folder, maker.options
 
     def result(self, engine: Engine, progress: Progress) -> Bench:
@@ -76,6 +71,7 @@ class BenchRun:
         ledger.begin(_RUN, instead=not os.path.lexists(self._folder / UNITS_FILE))
         corpora = self._maker.made(dict.fromkeys(one.corpus for one in self._defenses), engine, progress)
         work = BenchWork(
+            self._maker.recipe,
             {name: one.text for name, one in corpora.by_name.items()},
             tuple(self._training(one, seed) for one in self._defenses for seed in self._seeds),
         )
@@ -112,22 +108,7 @@ class BenchRun:
         return range(self._options.seed, self._options.seed + self._options.seeds)
 
     def _training(self, defense: Defense, seed: int) -> BenchTraining:
-        changes = defense.changes()
-        private = {name: value for name, value in changes.items() if name.startswith(PREFIX)}
-        options = TrainingOptions(
-            **{
-                **msgspec.structs.asdict(self._maker.training),
-                **{name: value for name, value in changes.items() if name not in private},
-                "seed": seed,
-            }
-        )
-        if private:
-            shared = {**self._private, f"{PREFIX}delta": self._options.delta}
-            if shared.get(_NOISE_SEED) is not None:
-                # Another noise for every training.
-                drawn = child_seed(shared[_NOISE_SEED], "defend", "noise", defense.name, str(seed))
-                shared[_NOISE_SEED] = drawn % 2**31
-            options = msgspec.structs.replace(options, private=private_options({**shared, **private}))
+        options = self._maker.recipe.options(defense.changes(), defense.name, seed, self._options.delta)
         directory = self._folder / TRAININGS_FOLDER / f"{defense.folder}-seed{seed}"
         return BenchTraining(defense, seed, directory, options)
 
@@ -148,6 +129,7 @@ class BenchRun:
     def _begun(self, corpora: BenchCorpora) -> Bench:
         """A bench without models."""
         canaries, planting = corpora.planted.canaries, self._maker.planting
+        usual = self._maker.recipe.usual
         populations = len(planting.repeat) + (len(planting.repeat) > 1)
         error = (1.0 - self._options.confidence) / (populations * self._options.seeds)
         return Bench(
@@ -157,7 +139,9 @@ class BenchRun:
             defenses=self._defenses,
             settings=self._options,
             planting=planting,
-            training=self._maker.training,
+            training=usual if isinstance(usual, TrainingOptions) else None,
+            finetuning=usual if isinstance(usual, FinetuningOptions) else None,
+            base=self._maker.recipe.base,
             bound_confidence=1.0 - error,
             most_bits=math.log2(corpora.form.size),
             canaries=tuple(

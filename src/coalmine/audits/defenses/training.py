@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from coalmine.audits.defenses.defense import CorpusName, Defense
+from coalmine.audits.defenses.recipes import Options, Piece, Recipe
 from coalmine.engines.units import Arrays, Run, Running, Unit
 from coalmine.training.data import TrainingText
-from coalmine.training.options import TrainingOptions
-from coalmine.training.work import Member, TrainingWork, save_trained
 
-_SECONDS = "seconds so far"
+_SECONDS = "seconds"
 
 
 class BenchTraining(NamedTuple):
@@ -24,7 +23,7 @@ class BenchTraining(NamedTuple):
     defense: Defense
     seed: int
     directory: Path
-    options: TrainingOptions
+    options: Options
 
     @property
     def name(self) -> tuple[str, int]:
@@ -40,6 +39,7 @@ class BenchTraining(NamedTuple):
 class BenchWork(NamedTuple):
     """Trainings on the corpora of a bench."""
 
+    recipe: Recipe
     texts: Mapping[CorpusName, TrainingText]
     trainings: tuple[BenchTraining, ...]
     name: str = "defend/1"
@@ -52,15 +52,15 @@ class BenchWork(NamedTuple):
     @property
     def memory_bytes(self) -> int:
         """What the largest of them takes."""
-        return max(self._work(place).memory_bytes for place in range(len(self.trainings)))
+        return max(self._piece(place).memory_bytes for place in range(len(self.trainings)))
 
     def key(self, place: int) -> str:
         """Equal for two trainings exactly when both should end with the same model."""
-        return self._work(place).fingerprint(0)
+        return self._piece(place).key
 
     def unit(self, place: int) -> Unit:
         """One training as a unit of work."""
-        return self._work(place).unit(0)._replace(payload=place)
+        return self._piece(place).unit._replace(payload=place)
 
     def prepare(self) -> Run:
         """The function that runs a training."""
@@ -68,18 +68,19 @@ class BenchWork(NamedTuple):
 
     def save(self, unit: Unit, arrays: Arrays) -> Arrays:
         """Put the model where it belongs; the ledger keeps the time that it took."""
-        save_trained(arrays, self.trainings[unit.payload].directory)
-        return {"seconds": arrays["seconds"]}
+        contents = {name: array for name, array in arrays.items() if name != _SECONDS}
+        self._piece(unit.payload).save(contents, self.trainings[unit.payload].directory)
+        return {_SECONDS: arrays[_SECONDS]}
 
-    def _work(self, place: int) -> TrainingWork:
+    def _piece(self, place: int) -> Piece:
         one = self.trainings[place]
-        return TrainingWork(self.texts[one.defense.corpus], (Member(one.options, None, label=one.label),))
+        return self.recipe.piece(self.texts[one.defense.corpus], one.options, one.label)
 
     def _run(self, unit: Unit, running: Running) -> Arrays:
         timed = _Timed(running)
-        run = self._work(unit.payload).prepare()
-        arrays = run(unit._replace(payload=0), timed)
-        return {**arrays, "seconds": np.array(timed.seconds())}
+        piece = self._piece(unit.payload)
+        arrays = piece.prepare()(piece.unit, timed)
+        return {**arrays, _SECONDS: np.array(timed.seconds())}
 
 
 class _Timed:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from coalmine.storage.unfinished import sole_use
 from coalmine.storage.work_files import remove_abandoned
 from coalmine.training.data import TrainingText, read_corpus
 from coalmine.training.finetuning.base import base_in, result_files, taken_over_from
-from coalmine.training.finetuning.options import finetuning_options
+from coalmine.training.finetuning.options import FinetuningOptions, finetuning_options
 from coalmine.training.finetuning.record import (
     FINETUNINGS,
     RECORD_FILE,
@@ -107,7 +106,7 @@ def finetune(
         trained_now = record is None
         if record is None:
             arrays = _run(work, ledger, engine, progress or Silent())
-            record = _save(arrays, directory, taken_over)
+            record = save_finetuned(arrays, directory, start, chosen)
         ledger.forget()
         remove_abandoned(directory)  # by a run that was killed while writing
     return FinetunedModel(path=directory, record=record, trained_now=trained_now)
@@ -157,8 +156,14 @@ def _run(work: FinetuningWork, ledger: Ledger, engine: Engine | str | None, prog
     return arrays
 
 
-def _save(arrays: Arrays, directory: Path, taken_over: Sequence[Path]) -> FinetuningRecord:
-    """Write the files; what a model memorizes is in its weights, so all but the record and the card are private."""
+def save_finetuned(
+    arrays: Arrays, directory: Path, start: Path, options: FinetuningOptions
+) -> FinetuningRecord:
+    """Write the files; what a model memorizes is in its weights, so all but the record and the card are private.
+
+    `start` is the directory of the base, whose tokenizer a whole model takes with it.
+    """
+    taken_over = [] if options.lora_rank else taken_over_from(start)
     contents = {path.name: read_bytes(path, "a file of the base") for path in taken_over}
     contents |= {name: array.tobytes() for name, array in arrays.items()}
     record = contents.pop(RECORD_FILE)
