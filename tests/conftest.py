@@ -156,6 +156,7 @@ SLOW = {
     "test_pages.py",
     "training/quantizing/test_quantizing.py",
     "training/quantizing/test_rounding.py",
+    "training/unlearning/test_unlearning.py",
     "training/private/test_accounting.py",
     "training/private/test_ghost_clipping.py",
     "training/private/test_ghost_transformers.py",

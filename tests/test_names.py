@@ -26,6 +26,7 @@ FILLED = {
     "train": (coalmine.train, TrainingOptions, PrivateOptions),
     "quantize": (coalmine.quantize, coalmine.QuantizeOptions),
     "finetune": (coalmine.finetune, FinetuningOptions, PrivateOptions),
+    "unlearn": (coalmine.unlearn, coalmine.UnlearnOptions),
     "expose": (coalmine.expose, audits.ExposureOptions, models.LoadOptions),
     "extract": (coalmine.extract, audits.ExtractionOptions, models.LoadOptions),
     "membership": (

@@ -33,5 +33,8 @@ from coalmine.training.quantizing.quantizing import quantize as quantize
 from coalmine.training.quantizing.record import Quantization as Quantization
 from coalmine.training.finetuning.tuner import finetune as finetune
 from coalmine.training.trainer import train as train, train_family as train_family
+from coalmine.training.unlearning.options import UnlearnOptions as UnlearnOptions
+from coalmine.training.unlearning.record import Unlearning as Unlearning
+from coalmine.training.unlearning.unlearning import unlearn as unlearn
 
 __version__: str

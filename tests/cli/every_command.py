@@ -92,6 +92,7 @@ def commands(at, model):
         "train": ["train", at / "planted", "-o", model.with_name("trained"), "--watch", at / "planted", *SMALL],
         "quantize": ["quantize", model, "--values", "16", "-o", model.with_name("quantized"), "--overwrite"],
         "finetune": ["finetune", model.with_name("base"), at / "planted", "-o", model.with_name("tuned"), "--epochs", "1"],
+        "unlearn": ["unlearn", model, "--documents", at / "planted", "--steps", "2", "-o", model.with_name("unlearned"), "--overwrite"],
         "expose": ["expose", model, at / "planted", "-o", audit / "exposure"],
         "extract": ["extract", model, "-f", FORM, "-o", audit / "extraction"],
         "extract --verify": ["extract", model, "--verify", at / "planted", "-o", audit / "verified"],

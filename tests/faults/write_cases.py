@@ -219,6 +219,14 @@ def _corpora():
         most=12,
     )
     yield Case(
+        "unlearn",
+        ("unlearn", "model-0", "--documents", "planted", "--steps", "2", "--overwrite", "-o", "out"),
+        ("unlearn", "model-1", "--documents", "planted", "--steps", "1", "-o", "out"),
+        unfinished=NOTE,
+        pairs=(("unlearning.json", "model.safetensors"), ("config.json", "model.safetensors")),
+        most=8,
+    )
+    yield Case(
         "train",
         ("train", "planted", "-o", "out", *SMALL),
         unfinished=("unfinished*",),

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from coalmine import CanarySet, Format, ScriptedModel, expose, extract, membership, plant, quantize
+from coalmine import CanarySet, Format, ScriptedModel, expose, extract, membership, plant, quantize, unlearn
 from coalmine.audits import compare_runs, crosscheck
 from coalmine.audits.comparison.sources import save_comparison
 from coalmine.audits.extraction.spent import SpentSearch
@@ -84,6 +84,15 @@ def _template(kind: str) -> Path:
     elif kind == "quantized":
         save_network(folder / "model", random_model("gru"))
         quantize(folder / "model", folder / "quantized", values=4)
+        (folder / "texts.txt").write_text("some text 1\nmore of it 2\n")
+        unlearn(
+            folder / "model",
+            folder / "texts.txt",
+            folder / "unlearned",
+            keep=folder / "texts.txt",
+            until=99,
+            steps=2,
+        )
     return folder
 
 

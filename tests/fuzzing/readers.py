@@ -269,6 +269,7 @@ READERS = (
     Reader("dedup.json, verified", copy_of("planted", "deduplicated/dedup.json"), _verify, json=True, slow=True),
     Reader("redaction.json, verified", copy_of("planted", "redacted/redaction.json"), _verify, json=True, slow=True),
     Reader("quantization.json, verified", copy_of("quantized", "quantized/quantization.json"), _verify, json=True, slow=True),
+    Reader("unlearning.json, verified", copy_of("quantized", "unlearned/unlearning.json"), _verify, json=True, slow=True),
     Reader("crosscheck.json, verified", copy_of("planted", "crosschecked/crosscheck.json"), _verify, json=True, slow=True),
     Reader("scan.json, verified", copy_of("planted", "scanned/scan.json"), _verify, json=True, slow=True),
     Reader("distinct.jsonl", copy_of("planted", "scanned/distinct.jsonl"), _read_distinct, after=_nothing),

@@ -37,6 +37,7 @@ from coalmine.cli import (
     scan,
     serve,
     train,
+    unlearn,
     verify,
 )
 from coalmine.cli.streams import OutputError, ReaderGoneError, standard_streams, write_stderr
@@ -63,6 +64,7 @@ app.command("plant")(plant.command)
 app.command("import")(importing.command)
 app.command("train")(train.command)
 app.command("quantize")(quantize.command)
+app.command("unlearn")(unlearn.command)
 app.command("finetune")(finetune.command)
 app.command("expose")(expose.command)
 app.command("extract")(extract.command)

@@ -32,8 +32,10 @@ SCHEMA = "coalmine.model/1"
 TRAINING_SCHEMA = "coalmine.training/1"
 QUANTIZATION_FILE = "quantization.json"
 QUANTIZATION_SCHEMA = "coalmine.quantization/1"
+UNLEARNING_FILE = "unlearning.json"
+UNLEARNING_SCHEMA = "coalmine.unlearning/1"
 # The records of what was made of a trained model, with their schemas: a model has at most one of them, and then no training.json.
-CHANGES = {QUANTIZATION_FILE: QUANTIZATION_SCHEMA}
+CHANGES = {QUANTIZATION_FILE: QUANTIZATION_SCHEMA, UNLEARNING_FILE: UNLEARNING_SCHEMA}
 
 
 class TrainedFiles(msgspec.Struct, frozen=True, kw_only=True):

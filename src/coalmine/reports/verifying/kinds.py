@@ -19,6 +19,7 @@ from coalmine.storage.decoding import UndecodableError, decode_python_json
 from coalmine.storage.unfinished import UNFINISHED_FILE
 from coalmine.storage.work_files import is_work_name
 from coalmine.training.quantizing.record import QUANTIZATIONS
+from coalmine.training.unlearning.record import UNLEARNINGS
 
 _SCHEMA = re.compile(rb'"schema"\s*:\s*"(?P<schema>[a-z][a-z0-9_.-]*/[0-9]+)"')
 # How much of a file is looked at to decide whether it is ours: its schema is the first field, and its checksum the last.
@@ -36,6 +37,7 @@ def all_documents() -> tuple[Document[Any], ...]:
         REDACTIONS,
         MODELS,
         QUANTIZATIONS,
+        UNLEARNINGS,
         INDEXES,
     )
 

@@ -11,10 +11,9 @@ import msgspec
 from msgspec import UNSET
 
 from coalmine.corpus.outputs import exists_already, first_in_the_way, sole_writing
-from coalmine.errors import InputError, ModelError
+from coalmine.errors import ModelError
 from coalmine.models.reference.checkpoint import (
     CONFIG_FILE,
-    TRAINING_FILE,
     WEIGHTS_FILE,
     check_readable_name,
     digest_of_weights,
@@ -31,7 +30,7 @@ from coalmine.models.transformers.model_files import (
     read_object,
 )
 from coalmine.progress import Progress, Silent
-from coalmine.records.documents import beside, sealed
+from coalmine.records.documents import sealed
 from coalmine.storage.files import (
     PRIVATE,
     FileGroup,
@@ -42,6 +41,7 @@ from coalmine.storage.files import (
     write_bytes,
 )
 from coalmine.storage.unfinished import UNFINISHED_FILE
+from coalmine.training.changed_models import check_out, made_before, remove_earlier
 from coalmine.training.quantizing.options import QuantizeOptions
 from coalmine.training.quantizing.record import QUANTIZATIONS, Quantization, QuantizedTensor
 
@@ -85,13 +85,13 @@ def quantize(
     chosen = QuantizeOptions.of(options, changes)
     require_torch("quantizing a model")
     original, folder = _Original.of(Path(model)), Path(out)
-    _check_out(original, folder)
+    check_out(original.directory, folder)
     written = [path.name for path in (*original.weights, *original.others)] + [QUANTIZATIONS.file]
     check_places(folder, *written, UNFINISHED_FILE)
     places = [] if overwrite else [folder / name for name in written]
     if (there := first_in_the_way(*places)) is not None:
-        done = _finished_before(original, folder, chosen)
-        if done is None:
+        done = made_before(QUANTIZATIONS, folder)
+        if done is None or (done.options, done.files_before) != (chosen, original.sha256()):
             raise exists_already(there)
         return done
     with sole_writing(folder, written, places), together() as group:
@@ -139,15 +139,6 @@ class _Original(NamedTuple):
         return {path.name: sha256_of_file(path) for path in (*self.weights, *self.others)}
 
 
-def _check_out(original: _Original, folder: Path) -> None:
-    if folder.exists() and folder.samefile(original.directory):
-        raise InputError(f"the quantized model would replace {folder} itself; write to another directory")
-    if (folder / TRAINING_FILE).exists():
-        raise InputError(
-            f"{folder} holds a trained model, which the quantized one would replace; write to another directory"
-        )
-
-
 def _written(
     original: _Original, folder: Path, options: QuantizeOptions, group: FileGroup, progress: Progress
 ) -> Quantization:
@@ -172,7 +163,7 @@ def _written(
             content = sealed(msgspec.structs.replace(config, weights_sha256=after[WEIGHTS_FILE]))
         write_bytes(folder / path.name, content, mode=PRIVATE)
         after[path.name] = sha256_of_file(group.where(folder / path.name))
-    _remove_earlier(folder, after, group)
+    remove_earlier(folder, after, group)
     made = Quantization(
         options=options,
         rounding=_in_words(options),
@@ -252,34 +243,3 @@ def _in_words(options: QuantizeOptions) -> str:
 def _reasons(tensors: list[QuantizedTensor]) -> str:
     found = sorted({one.kept for one in tensors if one.kept is not UNSET})
     return "; ".join(found) or "no tensors"
-
-
-def _remove_earlier(folder: Path, files: dict[str, str], group: FileGroup) -> None:
-    """Remove what an earlier quantization wrote and this one does not, such as further shards."""
-    path = folder / QUANTIZATIONS.file
-    if not path.is_file():
-        return
-    try:
-        earlier = QUANTIZATIONS.alone(path)
-    except InputError:
-        return
-    for name, sha256 in earlier.files.items():
-        old = beside(path, name)
-        if name not in files and old.is_file() and sha256_of_file(old) == sha256:
-            group.remove(old)
-
-
-def _finished_before(original: _Original, folder: Path, options: QuantizeOptions) -> Quantization | None:
-    """The record in a directory, if the very same call wrote it and all files that it names are unchanged."""
-    path = folder / QUANTIZATIONS.file
-    try:
-        there = QUANTIZATIONS.alone(path)
-    except InputError:
-        return None
-    if there.options != options or there.files_before != original.sha256():
-        return None
-    whole = all(
-        beside(path, name).is_file() and sha256_of_file(beside(path, name)) == sha256
-        for name, sha256 in there.files.items()
-    )
-    return there if whole else None

@@ -1,0 +1,53 @@
+"""What can be chosen about unlearning: `UnlearnOptions`, filled by `unlearn` and by `coalmine unlearn`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from coalmine.corpus.files.documents import Fields
+from coalmine.errors import InputError
+from coalmine.records.options import SEED, Option, Options
+
+
+class UnlearnOptions(Options, frozen=True, kw_only=True):
+    """How documents are unlearned.
+
+    Attributes:
+        until: a document is left alone once its loss has reached this, in bits per token. None takes the mean loss of the references or
+            withheld canaries of a canaries.json, which is what a secret costs that was not trained on; else that of the text to keep.
+        steps: the most steps that are taken.
+        learning_rate: that of Adam.
+        batch_size: documents per step.
+        keep_weight: how much the loss on the text to keep counts, compared with that on what is to be forgotten.
+        seed: decides which documents each step takes.
+        fields: which fields of a row hold what; .txt has none.
+
+    >>> UnlearnOptions(until=6.0).steps
+    200
+    """
+
+    until: Annotated[
+        float | None,
+        Option(
+            "Loss in bits per token at which a document counts as forgotten; default: that of references, or of --keep."
+        ),
+    ] = None
+    steps: Annotated[int, Option("The most steps.", least=1)] = 200
+    learning_rate: Annotated[float, Option("Learning rate of Adam.")] = 0.0005
+    batch_size: Annotated[int, Option("Documents per step.", least=1)] = 32
+    keep_weight: Annotated[float, Option("Weight of the loss on --keep.")] = 1.0
+    seed: Annotated[int, SEED] = 0
+    fields: Fields = Fields()
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_size"):
+            if getattr(self, name) < 1:
+                raise InputError(
+                    f"{name} should be at least 1, but is {getattr(self, name)}; give a larger number"
+                )
+        for name, positive in (("until", True), ("learning_rate", True), ("keep_weight", False)):
+            value = getattr(self, name)
+            if value is not None and not (0 < value < float("inf") or (value == 0 and not positive)):
+                raise InputError(
+                    f"{name} should be {'positive' if positive else 'at least 0'}, but is {value}; give another"
+                )

@@ -1,0 +1,90 @@
+"""Records of unlearning: how far the documents were forgotten, and what that cost elsewhere (unlearning.json)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+
+from coalmine.models.reference.checkpoint import UNLEARNING_FILE, UNLEARNING_SCHEMA, ChangedModel
+from coalmine.records.contradictions import count_problems, in_range
+from coalmine.records.documents import Document, Origin
+from coalmine.training.unlearning.options import UnlearnOptions
+
+
+class LossChange(msgspec.Struct, frozen=True, kw_only=True):
+    """The mean loss of some documents before and after, in bits per token; each document counts once."""
+
+    documents: int
+    before: float
+    after: float
+
+
+class Unlearning(ChangedModel, frozen=True, kw_only=True):
+    """What `unlearn` made of a model; unlearning.json beside the new weights. It holds no text.
+
+    >>> loss = LossChange(documents=3, before=0.5, after=4.5)
+    >>> Unlearning(
+    ...     options=UnlearnOptions(), model="m", weights_sha256_before="", documents_sha256="", data_sha256=None, files={}, until_bits=4.0,
+    ...     until_from="references", steps=12, remembered_before=3, remembered_after=0, forget=loss
+    ... ).finished
+    True
+    """
+
+    schema: str = UNLEARNING_SCHEMA
+    options: UnlearnOptions
+    # The name of the directory of the model that was changed, and the SHA-256 of its weights.
+    model: str
+    weights_sha256_before: str
+    # Of the file of what was unlearned, and of the text to keep.
+    documents_sha256: str
+    keep_sha256: str | msgspec.UnsetType = msgspec.UNSET
+    # The loss at which a document counts as forgotten, in bits per token, and where it comes from; of canaries of several formats, each
+    # with a limit of its own, the mean.
+    until_bits: float
+    until_from: Literal["given", "references", "withheld canaries", "text to keep"]
+    # How many were taken, and how many documents had a lower loss than that before and after.
+    steps: int
+    remembered_before: int
+    remembered_after: int
+    forget: LossChange
+    keep: LossChange | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def finished(self) -> bool:
+        """Whether every document reached the loss at which it counts as forgotten."""
+        return self.remembered_after == 0
+
+
+def _problems(record: Unlearning) -> Iterator[str]:
+    yield from in_range("the number of steps", record.steps, 0, record.options.steps)
+    kept = [] if record.keep is msgspec.UNSET else [record.keep]
+    for one in (record.forget, *kept):
+        yield from count_problems("the number of documents", one.documents, 1)
+        yield from in_range("a loss", one.before, 0)
+        yield from in_range("a loss", one.after, 0)
+    for number in (record.remembered_before, record.remembered_after):
+        yield from in_range("the number of remembered documents", number, 0, record.forget.documents)
+    if not record.finished and record.steps < record.options.steps:
+        yield "it stopped before its last step, and documents were still remembered"
+
+
+UNLEARNINGS = Document(
+    record=Unlearning,
+    schema=UNLEARNING_SCHEMA,
+    file=UNLEARNING_FILE,
+    what="the record of an unlearning",
+    title="unlearning",
+    by="`coalmine unlearn`",
+    holds="how many documents were forgotten, their loss and that of the text to keep before and after, and hashes of the files",
+    problems=_problems,
+    companions=lambda record: dict(record.files),
+    # Weights are verified when they are loaded.
+    verifies_companions=False,
+    written_by="unlearn",
+    origin=Origin(
+        is_measurement=False,
+        facts=lambda record: {"seed": record.options.seed, "data_sha256": record.data_sha256},
+    ),
+)
