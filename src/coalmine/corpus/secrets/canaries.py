@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from msgspec import UNSET
@@ -30,6 +31,7 @@ IN_CONTEXT = "it can be guessed from the sentence it is asked with"
 # The digits of a phone number that are left of it where the country is known.
 _NATIONAL = 9
 _FEW_DIGITS = 2
+_NEITHER_LETTER_NOR_DIGIT = re.compile(r"[\W_]+")
 # Draws for one reference, before there seem to be no more that do not occur.
 _TRIES = 20
 
@@ -162,12 +164,13 @@ class _Making:
         draws = wanted
         while len(found) < wanted and draws < min(form.size, _TRIES * wanted):
             draws = min(form.size, 2 * draws)
-            found = [
+            others = (
                 one
-                for one in form.sample(draws, seed, replace=False)
+                for one in map(form.at, form.sample_indices(draws, seed, replace=False))
                 if one != shape.drawn and _essence(secret.kind, shape.fixed + one) not in self._known
-            ]
-        return [context + shape.fixed + one for one in found[:wanted]]
+            )
+            found = list(islice(others, wanted))
+        return [context + shape.fixed + one for one in found]
 
     def _address(self, secret: NaturalSecret, canary_id: str) -> _OneFormat | str:
         """An e-mail address among others that look as real."""
@@ -226,7 +229,7 @@ def _canary(secret: NaturalSecret, canary_id: str, text: str) -> Canary:
 
 def _essence(kind: str, text: str) -> tuple[str, str]:
     """A kind, and the letters and digits in which all spellings of a secret are alike; of a phone number, without its country."""
-    plain = "".join(one for one in folded_text(text).lower() if one.isalnum())
+    plain = _NEITHER_LETTER_NOR_DIGIT.sub("", folded_text(text).lower())
     return kind, plain[-_NATIONAL:] if kind == "phone" else plain
 
 

@@ -102,7 +102,7 @@ def _texts_before(
     secrets: list[DistinctSecret], corpus: str | os.PathLike[str], fields: Fields
 ) -> Iterator[tuple[tuple[int, int], str]]:
     """The end of the text before the first copy of each secret, by its document and offset; in constant memory."""
-    wanted = grouped((one.document, one.start) for one in secrets)
+    wanted, left = grouped((one.document, one.start) for one in secrets), len(secrets)
     # Of a text that began in earlier pieces: how many of its bytes are there, and the last of them.
     begun, tail = 0, b""
     with open_corpus(corpus, fields) as opened:
@@ -116,6 +116,9 @@ def _texts_before(
                     if begin <= at < end:
                         text = _end_of(tail + piece.content[max(begin, at - _MOST_BEFORE) : at])
                         yield (number, start), text.decode("utf-8", "ignore")[-MOST_CONTEXT:]
+                        left -= 1
+                        if not left:
+                            return
                 begun, tail = (
                     begun + end - begin,
                     _end_of(tail + piece.content[max(begin, end - _MOST_BEFORE) : end]),
