@@ -23,7 +23,7 @@ from coalmine.evidence.findings import Catalog
 from coalmine.evidence.run import Run
 
 GROUP = "coalmine.audits"
-OWN = (EXPOSURE, EXTRACTION, WATCHING, MEMBERSHIP, RECITATION, PROVENANCE, SECRETS, STEPS, DEFENSES)
+OWN = (EXPOSURE, EXTRACTION, WATCHING, MEMBERSHIP, SECRETS, RECITATION, PROVENANCE, STEPS, DEFENSES)
 COMPARISONS = (COMPARISON,)
 # Results about a corpus and not about a model, so that no report is about them; models beside them are not audited.
 OF_CORPORA = (CROSSCHECKS,)

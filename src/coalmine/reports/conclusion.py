@@ -42,7 +42,8 @@ def conclusion_of(findings: Sequence[Finding]) -> Conclusion:
     answers = [
         _of_doubtful_results(_to(topic, replies)) if doubted else _to(topic, replies) for topic in topics
     ]
-    about_canaries, others = answers[:2], answers[2:]
+    # The worst first, since it is what a reader must not miss.
+    about_canaries, others = answers[:2], sorted(answers[2:], key=lambda one: TONES.index(one.tone))
     if others and not any(one.tested for one in about_canaries):
         about_canaries = []
     shown = (*about_canaries, *others)

@@ -199,3 +199,28 @@ def test_secrets_say_which_corpus_they_are_from_and_whether_the_model_was_traine
     assert "the scanned corpus has the SHA-256 222222222222..., but the model was trained on 9999" in evidence
     ((status, evidence),) = told({})
     assert (status, "on the scanned corpus was not checked" in evidence) == ("not_tested", True)
+
+
+@pytest.mark.parametrize(
+    ("found", "counted"),
+    [
+        (None, "1 of 25 secrets that were tested"),
+        (25, "1 of 25 secrets found in the training data"),
+        (61, "1 of 25 tested secrets, of 61 found in the training data,"),
+    ],
+)
+def test_the_verdict_says_how_many_secrets_were_tested_and_how_many_were_found(
+    canaries, model, tmp_path, found, counted
+):
+    named = (
+        canaries
+        if found is None
+        else canaries.with_scanned(ScannedCorpus(name="a", sha256="2" * 64, secrets=found))
+    )
+    named.save(tmp_path)
+    expose(model, named, method="exact").save(tmp_path / "exposure")
+    results, extractions = verify_extraction(model, named, top=1, budget=3000)
+    where = tmp_path / "extraction"
+    save_verification(where, results, extractions, manifest_sha256=named.sha256, model=model.describe())
+    (report,) = reported([read_run(tmp_path)])
+    assert report.conclusion.sentence == f"{counted} can be read out of the model."

@@ -31,10 +31,10 @@ CATALOG = Catalog(
         ),
         "CM603": Entry(
             "Training data can be told from other text",
-            "Whoever has a text can find out whether the model was trained on it. Train for fewer epochs, on data without "
+            "Anyone who has a text can find out whether the model was trained on it. Train for fewer epochs, on data without "
             "duplicates, or with differential privacy, and audit again.",
             if_not_measured=(
-                "That it is not found does not show that nobody could tell. More held-out text, a reference model "
+                "That it is not found does not show that it cannot be done. More held-out text, a reference model "
                 "and a better statistic find more."
             ),
         ),

@@ -61,15 +61,21 @@ def scores_figure(document: Provenance) -> Figure | None:
             continue
         title = question_title(question)
         statistic = question.deciding.name if question.deciding is not None else ""
-        panels.append(Panel(title=title, note=_drawn_words(points), specs={"": _strips(points, statistic)}))
+        panels.append(
+            Panel(
+                title=title,
+                note=_drawn_words(points, document.settings.by),
+                specs={"": _strips(points, statistic)},
+            )
+        )
         rows += [{**point, "question": title} for point in points]
     if not panels:
         return None
     return Figure(
         figure_id=SCORES_ID,
-        title="Audit scores of users",
-        caption="Each line is a user; further to the right means more like the training data. Suspects are found by how few non-members "
-        f"score as high, at a false-discovery rate of {100 * document.settings.fdr:g}%"
+        title=f"Audit scores of {document.settings.by}s",
+        caption=f"Each line is a {document.settings.by}; further to the right means more like the training data. Suspects are found by how "
+        f"few non-members score as high, at a false-discovery rate of {100 * document.settings.fdr:g}%"
         ", or, without non-members, by the side of the audit classifier.",
         panels=tuple(panels),
         columns=("question", document.settings.by, "group", "score", "p-value", "adjusted p-value"),
@@ -107,9 +113,9 @@ def _thinned(points: Points) -> Points:
     return kept
 
 
-def _drawn_words(points: Points) -> str:
+def _drawn_words(points: Points, by: str) -> str:
     drawn = len(_thinned(points))
-    return "" if drawn == len(points) else f"{drawn:,} of {len(points):,} users are drawn."
+    return "" if drawn == len(points) else f"{drawn:,} of {len(points):,} {by}s are drawn."
 
 
 def _strips(points: Points, statistic: str) -> Spec:
@@ -151,7 +157,8 @@ def statistics_figure(document: Provenance) -> Figure | None:
     return Figure(
         figure_id="provenance-statistics",
         title="Statistics beside each other",
-        caption=f"The area under the ROC curve of each statistic, with {100 * document.settings.confidence:g}% intervals over users; the "
+        caption=f"The area under the ROC curve of each statistic, with {100 * document.settings.confidence:g}% intervals over "
+        f"{document.settings.by}s; the "
         "dashed line is guessing. Only one of them decides, which was chosen before any score was seen.",
         panels=(Panel(specs={"": _areas(points)}),),
         columns=("question", "statistic", "AUC", "low", "high", "users"),
@@ -201,7 +208,8 @@ def words_figure(document: Provenance) -> Figure | None:
         figure_id="provenance-words",
         title="Ranks of frequent and of rare words",
         caption="The mean rank that the model gives to words (lower means likelier), from the most frequent words on the left to the "
-        f"rarest, with {100 * document.settings.confidence:g}% intervals over users. Models rank rare words higher where they saw them in "
+        f"rarest, with {100 * document.settings.confidence:g}% intervals over "
+        f"{document.settings.by}s. Models rank rare words higher where they saw them in "
         "training.",
         panels=(Panel(specs={"": _curves(points, x, shown)}),),
         columns=("group", "place in the table of frequencies", "mean rank", "low", "high"),

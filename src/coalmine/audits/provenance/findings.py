@@ -126,13 +126,25 @@ def _judged(document: Provenance, question: Question, deciding: StatisticFacts, 
         return say("info", "not_measured", evidence, title=f"{nobody_title} beyond chance")
     nobody = f"None of {counted(tested, settings.by)} is found at {rate} {against}"
     if shown:
-        return say(
-            "medium", "found", f"{nobody}. {together} So there is somebody, and nobody can be named.{known}"
-        )
+        return say("medium", "found", f"{nobody}. {together} So {_some_of_them(document, question)}.{known}")
     evidence = f"{nobody}; the smallest adjusted p-value is {_smallest(question):.2g}.{_power(document, question)} That does not show that "
     if _are_known(question):
-        return say("info", "not_measured", f"{evidence}nobody could tell.{known}", title=nobody_title)
+        return say("info", "not_measured", f"{evidence}they cannot be recognized.{known}", title=nobody_title)
     return say("info", "not_measured", f"{evidence}{_DONE[question.asks]}.{known}", title=nobody_title)
+
+
+def _some_of_them(document: Provenance, question: Question) -> str:
+    """What follows where they stand out together and none by itself."""
+    if _are_known(question):
+        return f"the model gives some of these {document.settings.by}s away, and it cannot be said which"
+    if document.settings.by == "document":
+        return "some of these documents were used, and it cannot be said which"
+    done = (
+        "texts of some of these users were used"
+        if question.asks == "texts"
+        else "some of these users took part"
+    )
+    return f"{done}, and it cannot be said whose"
 
 
 def _share(count: int, tested: int, what: str, by: str) -> Estimate:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from coalmine.audits.exposure.chance import FEWEST, at_most_share, chance_in_words
 from coalmine.audits.exposure.table import exposure_in_words
@@ -51,6 +52,24 @@ finding = CATALOG.finding
 SECRET, KIND = "secret", "kind of secret"
 
 
+class _Tested(NamedTuple):
+    """How many secrets were tested, and how many the scan found; None where that is not known."""
+
+    number: int
+    found: int | None
+
+    def in_words(self, these: Sequence[Secret]) -> str:
+        """How many of them, of all that were tested, and their kinds; up to the parenthesis it is part of the verdict."""
+        kinds = grouped((one.kind, one) for one in these)
+        each = ", ".join(f"{len(some):,} {kind}" for kind, some in kinds.items())
+        secrets = "secret" if self.number == 1 else "secrets"
+        if self.found is None:
+            return f"{len(these):,} of {self.number:,} {secrets} that were tested ({each})"
+        if self.found > self.number:
+            return f"{len(these):,} of {self.number:,} tested {secrets}, of {self.found:,} found in the training data ({each}),"
+        return f"{len(these):,} of {self.number:,} {secrets} found in the training data ({each})"
+
+
 def secret_suspicions(run: Run) -> Iterator[Suspicion]:
     """Each secret that was measured, and those of each kind together."""
     secrets = [one for one in trained_on(run.secrets) if one.p_value is not None]
@@ -67,22 +86,29 @@ def secret_findings(run: Run, decided: Decisions) -> Iterator[Finding]:
     secrets = trained_on(run.secrets)
     if not secrets:
         return
+    tested = _Tested(len(secrets), _found(run))
     shown = [one for one in secrets if decided.shown(SECRET, one.canary_id)]
     out = [one for one in shown if one.extracted]
     memorized = [one for one in shown if not one.extracted]
     if out:
-        evidence = f"{_count(out, secrets)} came out of the model: {_some(out)}."
+        evidence = f"{tested.in_words(out)} came out of the model: {_some(out)}."
         yield _about("CM701", "critical", "found", evidence, out)
     if memorized:
         evidence = (
-            f"{_count(memorized, secrets)} {'is' if len(memorized) == 1 else 'are'} so exposed that chance alone would make this report "
+            f"{tested.in_words(memorized)} {'is' if len(memorized) == 1 else 'are'} so exposed that chance alone would make this report "
             f"show even one in fewer than {100 * LEVEL:g}% of runs: {_some(memorized)}."
         )
         yield _about("CM702", _severity(memorized), "found", evidence, memorized)
     yield from _together(secrets, decided)
     unmeasured = [one for one in secrets if one.p_value is None]
     if unmeasured:
-        yield _unmeasured(unmeasured, secrets)
+        yield _unmeasured(unmeasured, tested)
+
+
+def _found(run: Run) -> int | None:
+    """How many secrets were found in the training data, also those that were not tested."""
+    manifest = None if run.secrets is None else run.secrets.canaries
+    return None if manifest is None or manifest.scanned is None else manifest.scanned.secrets
 
 
 def _together(secrets: Sequence[Secret], decided: Decisions) -> Iterator[Finding]:
@@ -121,12 +147,12 @@ def _quiet(groups: Sequence[Sequence[Secret]], *, enough: bool) -> Finding:
     return _about("CM704", "info", "not_measured", evidence, everyone, title)
 
 
-def _unmeasured(these: Sequence[Secret], secrets: Sequence[Secret]) -> Finding:
+def _unmeasured(these: Sequence[Secret], tested: _Tested) -> Finding:
     reasons = dict.fromkeys(
         "nothing was measured" if one.exposure is None else one.exposure.result.estimate.statement
         for one in these
     )
-    evidence = f"{_count(these, secrets)} could not be measured: {'; '.join(list(reasons)[:NAMED])}."
+    evidence = f"{tested.in_words(these)} could not be measured: {'; '.join(list(reasons)[:NAMED])}."
     return _about("CM705", "info", "not_measured", evidence, these)
 
 
@@ -151,12 +177,6 @@ def _severity(these: Sequence[Secret]) -> Severity:
         if one.exposure and one.exposure.space_bits
     ]
     return "high" if not shares or max(shares) >= 0.5 else "medium"
-
-
-def _count(these: Sequence[Secret], secrets: Sequence[Secret]) -> str:
-    kinds = grouped((one.kind, one) for one in these)
-    each = ", ".join(f"{len(some):,} {kind}" for kind, some in kinds.items())
-    return f"{len(these):,} of {len(secrets):,} secrets of the training data ({each})"
 
 
 def _some(these: Sequence[Secret]) -> str:

@@ -47,4 +47,5 @@ def secret_sentences(findings: Sequence[Finding]) -> Iterator[str]:
 
 def _counted(found: Finding) -> str:
     """How many secrets a finding is about, as its evidence says."""
-    return found.evidence.partition(" (")[0]
+    words = found.evidence.partition(" (")[0]
+    return f"{words}," if ", of " in words else words

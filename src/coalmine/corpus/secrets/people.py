@@ -93,8 +93,8 @@ def canaries_of_records(
     left_out = {**made.left_out, **({(kind.name, NO_VALUE): empty} if empty else {})}
     if corpus is None:
         return made._replace(left_out=left_out)
-    place = Path(corpus)
-    counted_in = ScannedCorpus(name=place.name, sha256=sha256_of_file(place), secrets=len(secrets))
+    place, there = Path(corpus), sum(one.copies > 0 for one in secrets.values())
+    counted_in = ScannedCorpus(name=place.name, sha256=sha256_of_file(place), secrets=there)
     return NaturalCanaries(made.canaries.with_scanned(counted_in), left_out)
 
 
