@@ -38,7 +38,7 @@ class WindowUnits(UnitPasses):
         """`like` has the device and the precision of the network."""
         self._windows, self._losses_of, self._like = windows, losses_of, like
         lengths = windows.lengths
-        self._places = [np.flatnonzero(np.isin(windows.documents, documents)) for documents in units]
+        self._places = [windows.of_documents(documents) for documents in units]
         super().__init__(
             np.array([lengths[places].sum() for places in self._places]),
             np.array([len(places) for places in self._places]),

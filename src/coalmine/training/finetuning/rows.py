@@ -24,13 +24,18 @@ class Windows(NamedTuple):
 
     # One more token than the window reads: the last is only predicted.
     tokens: list[IntArray]
-    # The document of each window, from 0.
+    # The document of each window, from 0 and ascending.
     documents: IntArray
 
     @property
     def lengths(self) -> IntArray:
         """How many tokens each predicts."""
         return np.array([len(window) - 1 for window in self.tokens], dtype=np.int64)
+
+    def of_documents(self, documents: IntArray) -> IntArray:
+        """The places of the windows of some documents."""
+        first, last = (np.searchsorted(self.documents, documents, side) for side in ("left", "right"))
+        return np.concatenate([np.arange(*ends) for ends in zip(first, last, strict=True)])
 
 
 class WindowBatch(NamedTuple):
