@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from pyarrow import parquet
 
+from cli.in_process import run
 from coalmine import ScriptedModel, load_model, read_runs, score_texts, verify_run
 from coalmine.audits import CrosscheckOptions, crosscheck, read_crosscheck
 from coalmine.audits.disagreement.halves import divide
@@ -175,6 +176,20 @@ def test_what_is_kept_together_is_in_one_half():
     apart = divide(documents, CrosscheckOptions()).first
     assert 60 < apart.sum() < 140
     assert (divide(documents, CrosscheckOptions(seed=1)).first != apart).any()
+
+
+def test_the_command_keeps_the_documents_of_a_user_together(made, tmp_path):
+    rows = (made / "corpus.jsonl").read_text().splitlines()
+    rows = [row.replace('"user ', f'"user {number // 4} ') for number, row in enumerate(rows)]
+    (tmp_path / "a.jsonl").write_text("\n".join(rows))
+    sizes = [f"--{name}={size}" for name, size in TINY.items()]
+    together = ("--user-field", "by", "--together", "user", *sizes)
+    ended = run("crosscheck", tmp_path / "a.jsonl", "-o", tmp_path / "out", *together)
+    assert ended.code == 0, ended.said
+    halves = {}
+    for half, row in zip(table_of(tmp_path / "out")["half"], rows, strict=True):
+        halves.setdefault(json.loads(row)["by"], set()).add(half)
+    assert all(len(one) == 1 for one in halves.values())
 
 
 def test_the_canaries_of_a_planted_corpus_are_counted_again(tmp_path):

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cli.in_process import run
 from coalmine import verify_run
 from coalmine.corpus import CanarySet, Fields, RedactOptions, plant, read_documents, redact, scan
 from coalmine.corpus.files.corpora import Edits
@@ -407,6 +408,15 @@ def test_bad_input_is_refused_in_one_sentence(tmp_path, changes, says):
         redact(tmp_path / "a.txt", tmp_path / "out", **changes)
     assert "\n" not in str(refused.value).splitlines()[0]
     assert not (tmp_path / "out").exists()
+
+
+def test_the_command_takes_actions_for_your_own_formats(tmp_path):
+    (tmp_path / "a.txt").write_text(f"employee 004711 {SECRETS['email']}\nand more\n")
+    given = ("-f", "employee {digits:6}", "--mask", "format", "--others", "keep")
+    assert run("redact", tmp_path / "a.txt", "-o", tmp_path / "out", *given).code == 0
+    assert texts_of(tmp_path / "out" / "corpus.txt") == [f"[format] {SECRETS['email']}", "and more"]
+    refused = run("redact", tmp_path / "a.txt", "-o", tmp_path / "no", "--mask", "format")
+    assert (refused.code, b"none was given" in refused.err) == (2, True)
 
 
 def test_a_corpus_is_neither_replaced_nor_emptied(tmp_path):

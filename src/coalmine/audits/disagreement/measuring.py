@@ -106,7 +106,7 @@ def crosscheck(
     >>> len(result.flagged), result.beyond_chance  # doctest: +SKIP
     (20, 31)
     """
-    given = CrosscheckOptions.of(options, changes)
+    given = CrosscheckOptions.of(options, changes).checked()
     if models is not None and (preset is not None or training):
         raise InputError(
             "two models were given, so that none is trained; leave out the preset and options of training"

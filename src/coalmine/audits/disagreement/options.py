@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal, Self, get_args
 
 from coalmine.audits.options import SEED, Option, Options
 from coalmine.corpus.files.documents import Fields
@@ -63,7 +63,11 @@ class CrosscheckOptions(Options, frozen=True, kw_only=True):
         checked_fdr(self.fdr)
         if not 0.0 < self.share <= 1.0:
             raise InputError(f"share must be above 0 and at most 1, got {self.share}; use for example 0.01")
+
+    def checked(self) -> Self:
+        """The same, once it is whole: users are told apart by a field, which the command knows later than the other options."""
         if self.together == "user" and self.fields.user is None:
             raise InputError(
                 "documents of a user are kept together by the field that names the user; name it, or keep equal texts together"
             )
+        return self

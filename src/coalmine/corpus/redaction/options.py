@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal, Self, get_args
 
 from coalmine.corpus.files.documents import Fields
 from coalmine.corpus.secrets.kind import SecretKind
@@ -54,11 +54,17 @@ class RedactOptions(Options, frozen=True, kw_only=True):
                 if before != action:
                     raise InputError(f"{name} is named for {before} and for {action}; name each kind once")
         chosen_kinds([name for name in named if name != OWN] or None)  # which knows the names
-        if OWN in named and not self.formats:
+
+    def checked(self) -> Self:
+        """The same, once it is whole: what is done to formats needs some, and something is to be done.
+
+        The command knows formats and fields later than the other options, so this is no part of making them.
+        """
+        if not self.formats and any(OWN in self._named(action) for action in get_args(Action)):
             raise InputError(
                 f"{OWN} names your own formats, and none was given; give one, or leave {OWN} out"
             )
-        if self.formats and named.get(OWN, self.others) == "replace":
+        if any(name_of(kind) == OWN and self.action_of(kind) == "replace" for kind in self.kinds):
             raise InputError(
                 "a format of your own has no members that are reserved for surrogates, so a scan would find them again; mask or drop them"
             )
@@ -66,6 +72,7 @@ class RedactOptions(Options, frozen=True, kw_only=True):
             raise InputError(
                 "there is nothing to redact, because all kinds are kept; name one to mask, replace or drop"
             )
+        return self
 
     @property
     def kinds(self) -> tuple[SecretKind, ...]:

@@ -67,7 +67,7 @@ def redact(
     ...     Path(folder, "out", "corpus.txt").read_text()
     'write to [email]\nor do not\n'
     """
-    chosen = RedactOptions.of(options, changes)
+    chosen = RedactOptions.of(options, changes).checked()
     surrogates = key if isinstance(key, SurrogateKey) else SurrogateKey(key)
     source, folder = Path(corpus), Path(out)
     target = folder / f"corpus{kind_of(source).full_suffix}"
