@@ -37,7 +37,13 @@ def conclusion_of(findings: Sequence[Finding]) -> Conclusion:
     Questions about canaries are left out where none were tested and something else was.
     """
     doubted = any(entry.discredits == "good news" for _, entry in _found(findings))
-    replies = [one for audit in audits() for one in audit.replies(findings)]
+    # An audit without any finding, not even that it was not run, has nothing to reply.
+    replies = [
+        one
+        for audit in audits()
+        if any(found.code in audit.catalog for found in findings)
+        for one in audit.replies(findings)
+    ]
     topics = dict.fromkeys((MEMORIZED, EXTRACTED, *(one.topic for one in replies)))
     answers = [
         _of_doubtful_results(_to(topic, replies)) if doubted else _to(topic, replies) for topic in topics
@@ -74,7 +80,7 @@ def _found(findings: Sequence[Finding]) -> Iterator[tuple[Finding, Entry]]:
 def _to(topic: Topic, replies: Sequence[Reply]) -> Reply:
     """The first reply to a question that accuses the model, otherwise the first there is."""
     these = [one for one in replies if one.topic == topic]
-    nothing = Reply(topic, "Not tested", "No audit has an answer.", "open")
+    nothing = Reply(topic, "Not tested", "No audit has an answer.", "open", tested=False)
     return next((one for one in these if one.accuses), these[0] if these else nothing)
 
 

@@ -10,6 +10,7 @@ from coalmine.audits.defenses.figures import frontier_figure
 from coalmine.audits.defenses.table import copies_table, defense_table, difference_table, in_plain_words
 from coalmine.errors import ContradictionError
 from coalmine.reports.page.html import report_page
+from coalmine.reports.reported import reported
 from resealing import resealed
 
 HIGH = [8.0 + 0.25 * place for place in range(16)]
@@ -64,7 +65,9 @@ def test_what_helps_and_what_is_not_shown_to(made, tmp_path):
 def test_no_audit_of_a_model_is_missed_in_a_report_of_a_bench(made, tmp_path):
     run = saved(tmp_path, made)
     assert {one.status for one in findings_of(run)} == {"found"}
-    assert "Shown to lower exposure: dedup." in report_page([run])
+    [report] = reported([run])
+    assert report.conclusion.sentence == "Shown to lower exposure: dedup."
+    assert [one.topic.question for one in report.conclusion.answers] == ["What stops it?", "What should I do?"]
 
 
 def test_a_violated_claim_is_critical_and_a_kept_one_is_clear(tmp_path):

@@ -13,7 +13,7 @@ import msgspec
 
 from coalmine.audits.defenses.defense import CorpusName
 from coalmine.audits.defenses.options import DefenseOptions
-from coalmine.audits.defenses.recipes import Recipe
+from coalmine.audits.defenses.recipes import BenchRecipe
 from coalmine.corpus.deduplication.deduplicating import deduplicate
 from coalmine.corpus.files.corpora import Edits
 from coalmine.corpus.files.kinds import kind_of
@@ -79,7 +79,7 @@ class CorporaMaker(NamedTuple):
     format: Format | str
     planting: PlantOptions
     options: DefenseOptions
-    recipe: Recipe
+    recipe: BenchRecipe
 
     def made(self, names: Iterable[CorpusName], engine: Engine, progress: Progress) -> BenchCorpora:
         """The corpora of these names; those that are there already are checked, and not made again."""

@@ -14,7 +14,7 @@ from typing import Any
 from coalmine.audits.defenses.corpora import CorporaMaker
 from coalmine.audits.defenses.defense import Defense, chosen_defenses, own_defense, parse_defense
 from coalmine.audits.defenses.options import DefenseOptions
-from coalmine.audits.defenses.recipes import Recipe
+from coalmine.audits.defenses.recipes import BenchRecipe
 from coalmine.audits.defenses.results import RESULT_FILE, TRAININGS_FOLDER, Bench
 from coalmine.audits.defenses.running import BenchRun
 from coalmine.audits.provenance.own_training import OwnTraining, Train
@@ -88,7 +88,7 @@ def defend(
             "defenses are compared on single texts, and the fields name pairs; name the target as the text field"
         )
     chosen, functions = _named(defenses)
-    recipe = Recipe.of(
+    recipe = BenchRecipe.of(
         training or {}, preset=preset, base=None if base is None else Path(base), seed=given.seed
     )
     for one in chosen:

@@ -29,7 +29,7 @@ _NOISE_SEED, _UNIT = f"{PREFIX}seed", f"{PREFIX}unit"
 Options = TrainingOptions | FinetuningOptions
 
 
-class Piece(NamedTuple):
+class TrainingPiece(NamedTuple):
     """One training as a unit of work, the function that runs it, and the function that writes what it ends with."""
 
     unit: Unit
@@ -44,7 +44,7 @@ class Piece(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
+class BenchRecipe:
     """A way of training, which defenses change one option of.
 
     Attributes:
@@ -59,7 +59,7 @@ class Recipe:
     base: Base | None = None
 
     @classmethod
-    def of(cls, given: Mapping[str, Any], *, preset: str, base: Path | None, seed: int) -> Recipe:
+    def of(cls, given: Mapping[str, Any], *, preset: str, base: Path | None, seed: int) -> BenchRecipe:
         """From the options that the user named."""
         decided = next((name for name in given if name in _DECIDED), None)
         if decided is not None:
@@ -105,15 +105,15 @@ class Recipe:
             shared[_NOISE_SEED] = child_seed(shared[_NOISE_SEED], "defend", "noise", name, str(seed)) % 2**31
         return msgspec.structs.replace(options, private=private_options({**shared, **private}))
 
-    def piece(self, text: TrainingText, options: Options, label: str) -> Piece:
+    def piece(self, text: TrainingText, options: Options, label: str) -> TrainingPiece:
         """One training on a text."""
         if isinstance(options, TrainingOptions):
             work = TrainingWork(text, (Member(options, None, label=label),))
-            return Piece(work.unit(0), work.prepare, save_trained, work.memory_bytes)
+            return TrainingPiece(work.unit(0), work.prepare, save_trained, work.memory_bytes)
         if self.start is None or self.base is None:
             raise TypeError("a checkpoint is fine-tuned, and there is none")
         start, tuning = self.start, FinetuningWork(self.start, self.base, text, options)
-        return Piece(
+        return TrainingPiece(
             tuning.unit(),
             tuning.prepare,
             lambda arrays, directory: save_finetuned(arrays, directory, start, options),

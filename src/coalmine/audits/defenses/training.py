@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from coalmine.audits.defenses.defense import CorpusName, Defense
-from coalmine.audits.defenses.recipes import Options, Piece, Recipe
+from coalmine.audits.defenses.recipes import BenchRecipe, Options, TrainingPiece
 from coalmine.engines.units import Arrays, Run, Running, Unit
 from coalmine.training.data import TrainingText
 
@@ -39,7 +39,7 @@ class BenchTraining(NamedTuple):
 class BenchWork(NamedTuple):
     """Trainings on the corpora of a bench."""
 
-    recipe: Recipe
+    recipe: BenchRecipe
     texts: Mapping[CorpusName, TrainingText]
     trainings: tuple[BenchTraining, ...]
     name: str = "defend/1"
@@ -72,7 +72,7 @@ class BenchWork(NamedTuple):
         self._piece(unit.payload).save(contents, self.trainings[unit.payload].directory)
         return {_SECONDS: arrays[_SECONDS]}
 
-    def _piece(self, place: int) -> Piece:
+    def _piece(self, place: int) -> TrainingPiece:
         one = self.trainings[place]
         return self.recipe.piece(self.texts[one.defense.corpus], one.options, one.label)
 
