@@ -67,7 +67,10 @@ def test_no_audit_of_a_model_is_missed_in_a_report_of_a_bench(made, tmp_path):
     assert {one.status for one in findings_of(run)} == {"found"}
     [report] = reported([run])
     assert report.conclusion.sentence == "Shown to lower exposure: dedup."
-    assert [one.topic.question for one in report.conclusion.answers] == ["What stops it?", "What should I do?"]
+    assert [one.topic.question for one in report.conclusion.answers] == [
+        "What stops it?",
+        "What should I do?",
+    ]
 
 
 def test_a_violated_claim_is_critical_and_a_kept_one_is_clear(tmp_path):
