@@ -1,5 +1,6 @@
 """Plans: each step gets its share of the time, what is not needed is passed on, and what does not fit says so."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -7,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coalmine import ScriptedModel
+from coalmine.audits.steps.results import Review
 from coalmine.errors import InputError
 from coalmine.review.planning import PLANNED_SHARE, make_plan, plan_steps
-from coalmine.review.step import ReviewStep, Sized, TooLong
+from coalmine.review.running import run_steps
+from coalmine.review.step import Asked, ReviewStep, Sized, TooLong
 
 NOTHING = SimpleNamespace(model=ScriptedModel("ab"))
 
@@ -57,6 +60,42 @@ def test_time_that_a_later_step_does_not_need_goes_back_to_the_earlier_ones():
 
 def test_a_step_that_does_not_fit_into_its_share_gets_what_is_left():
     assert sizes([Toy("a", 80, least=70), Toy("b", 20)], 100) == {"a": 80, "b": 20}
+
+
+def test_the_first_steps_have_the_least_that_says_anything_before_later_ones_have_more():
+    assert sizes([Toy("a", 80, least=60), Toy("b", 1000), Toy("c", 1000)], 100) == {"a": 60, "b": 20, "c": 20}
+
+
+class Running(Toy):
+    """One that can be run, and takes as long as it is told."""
+
+    def __init__(self, name, parts, clock, seconds, **others):
+        super().__init__(name, parts, **others)
+        self.clock, self.seconds = clock, seconds
+
+    def is_done(self, _subject):
+        return False
+
+    def run(self, _subject, settings, _running):
+        self.clock.append(self.clock[-1] + self.seconds)
+        return Asked(f"{settings['parts']} were asked")
+
+
+def test_time_that_a_step_saves_makes_the_later_ones_larger():
+    clock = [0.0]
+    steps = [Running("a", 1000, clock, 10.0), Running("b", 1000, clock, 30.0), Running("c", 1000, clock, 0.0)]
+    planned = plan_steps(steps, NOTHING, 80)
+    assert [one.settings["parts"] for one in planned] == [26, 27, 27]
+    saved = []
+    subject = SimpleNamespace(model=NOTHING.model, folder=Path())
+    found = run_steps(
+        Review(model={}, minutes=100 / 60, steps=planned), steps, subject, engine=None, progress=None, clock=lambda: clock[-1],
+        began=0.0, save=saved.append,
+    )  # fmt: skip
+    # The first took 10 of its 26 seconds; the second has the other 16 too, and takes 30 of its 43.
+    assert [one.settings["parts"] for one in found.steps] == [26, 43, 40]
+    assert [one.size for one in found.steps] == ["26 were asked", "43 were asked", "40 were asked"]
+    assert [one.status for one in found.steps] == ["done"] * 3
 
 
 def test_a_step_that_does_not_fit_at_all_says_what_it_would_take():

@@ -169,7 +169,10 @@ class _OneAudit:
 
     def _subject(self, new: Review, earlier: Review | None) -> Subject:
         inputs, (model, reference) = self._inputs, self._models
+        clock = self._timing.clock
+        began = clock()
         gathered = gather(inputs.data, inputs.held_out, inputs.fields, self._options.seed, self._progress)
+        reading = clock() - began
         if earlier is None:
             sample = gathered.training.sample
             self._progress.start("Measuring the speed of the model", None)
@@ -189,6 +192,8 @@ class _OneAudit:
             gathered=gathered,
             costs=costs,
             reference_costs=None if reference is None else others,
+            # The held-out text was read too, and takes as long for as much.
+            reading_seconds=reading * gathered.training.characters / gathered.characters,
             workers=_workers(self._engine),
             hashes=new.data_sha256,
             folder=self._folder,

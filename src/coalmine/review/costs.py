@@ -12,7 +12,10 @@ import numpy as np
 from coalmine.audits.provenance.users import User, UserText
 from coalmine.audits.provenance.views import encoded, look, view_of
 from coalmine.audits.recitation.answers import follow
-from coalmine.errors import ModelError, NotMeasurableError
+from coalmine.corpus.index.sorting import sorted_suffixes
+from coalmine.corpus.secrets.finding import SecretFinder
+from coalmine.corpus.secrets.kinds import KINDS
+from coalmine.errors import MissingExtraError, ModelError, NotMeasurableError
 from coalmine.models.protocols import (
     MaskedModel,
     Model,
@@ -44,6 +47,8 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
         stepping: steps of incremental decoding per second.
         cutting: characters per second that its tokenizer cuts into tokens.
         tokens_per_character: of the corpus.
+        scanning: characters per second that are scanned for secrets.
+        sorting: characters per second whose tokens are sorted for an index.
     """
 
     reading: float | None = None
@@ -52,6 +57,8 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
     stepping: float | None = None
     cutting: float | None = None
     tokens_per_character: float | None = None
+    scanning: float | None = None
+    sorting: float | None = None
 
 
 def measure(model: Model, users: Sequence[User], clock: Clock = time.perf_counter) -> Costs:
@@ -73,6 +80,8 @@ def measure(model: Model, users: Sequence[User], clock: Clock = time.perf_counte
         stepping=_rate(_stepping(model), clock),
         cutting=_rate(_cutting(model, texts), clock),
         tokens_per_character=sum(map(len, tokens)) / characters if characters else None,
+        scanning=_rate(_scanning(texts), clock),
+        sorting=_rate(_sorting(tokens, characters), clock),
     )
 
 
@@ -170,6 +179,34 @@ def _cutting(model: Model, texts: Sequence[UserText]) -> _Question:
     return ask
 
 
+def _scanning(texts: Sequence[UserText]) -> _Question:
+    if not texts:
+        return None
+    finder = SecretFinder(tuple(KINDS.values()))
+
+    def ask(rows: int) -> float:
+        whole = "\n".join(text.text for text in _cycled(texts, rows))
+        for _ in finder.find(whole.encode("utf-8", "surrogatepass")):
+            pass
+        return len(whole)
+
+    return ask
+
+
+def _sorting(tokens: Sequence[list[int]], characters: int) -> _Question:
+    if not characters:
+        return None
+
+    def ask(rows: int) -> float:
+        chosen = _cycled([one for one in tokens if one], rows)
+        # The ends of documents are the smallest symbols.
+        symbols = np.concatenate([[*(token + 1 for token in one), 0] for one in chosen]).astype(">u4")
+        sorted_suffixes(symbols.view(np.uint8), 4, rows)
+        return sum(map(len, chosen)) * characters / sum(map(len, tokens))
+
+    return ask
+
+
 def _cycled(these: Sequence[Any], rows: int) -> list[Any]:
     return [these[place % len(these)] for place in range(rows)]
 
@@ -188,7 +225,7 @@ def _rate(ask: _Question, clock: Clock) -> float | None:
             if took >= PROBE_SECONDS or rows >= MOST_ROWS:
                 return last
             rows = min(MOST_ROWS, rows * 4)
-    except (NotMeasurableError, ModelError):
+    except (NotMeasurableError, ModelError, MissingExtraError):
         return last or None
 
 

@@ -71,16 +71,22 @@ def plan_steps(steps: Sequence[ReviewStep], subject: Subject, seconds: float) ->
 
 
 def planned_again(step: ReviewStep, subject: Subject, seconds: float) -> StepRecord:
-    """The record of a step for which only so many seconds are left."""
+    """The record of a step for which so many seconds are left."""
     return _record(step, step.plan(subject, seconds), seconds)
 
 
 def _shared(steps: Sequence[ReviewStep], subject: Subject, seconds: float) -> dict[str, Sized | TooLong]:
-    """A plan for each step: first within its share of the time, then those that it was too short for with what is left."""
+    """A plan for each step: first within its share of the time, or the least that says anything, then with what is left.
+
+    Where there is not enough for the least of all, the first steps, which are the most important, have it.
+    """
     found: dict[str, Sized | TooLong] = {}
     left, shares = seconds, sum(step.share for step in steps)
     for step in steps:
-        found[step.name] = one = step.plan(subject, left * step.share / shares)
+        one = step.plan(subject, left * step.share / shares)
+        if isinstance(one, TooLong) and one.seconds <= left:
+            one = step.plan(subject, one.seconds)
+        found[step.name] = one
         shares -= step.share
         left -= one.seconds if isinstance(one, Sized) else 0.0
     # Those without anything first, then those with less than they could use.
@@ -97,7 +103,8 @@ def _shared(steps: Sequence[ReviewStep], subject: Subject, seconds: float) -> di
 
 def _record(step: ReviewStep, plan: Sized | TooLong, left: float) -> StepRecord:
     if isinstance(plan, TooLong):
-        why = f"it would take about {duration(plan.seconds)}, and {duration(left)} are left for it"
+        there = f"{duration(left)} are left" if left >= 1 else "no time is left"
+        why = f"it would take about {duration(max(1.0, plan.seconds))}, and {there} for it"
         record = _left_out(step, why)
         return msgspec.structs.replace(record, status="no_time", expected_seconds=round(plan.seconds, 1))
     return StepRecord(

@@ -12,7 +12,7 @@ from coalmine.engines.engine import Engine
 from coalmine.errors import MissingExtraError, ModelError, ModelOutputError, NotMeasurableError
 from coalmine.progress import Progress
 from coalmine.review.costs import Clock
-from coalmine.review.planning import planned_again
+from coalmine.review.planning import PLANNED_SHARE, planned_again
 from coalmine.review.progress import OutOfTime, StepProgress
 from coalmine.review.step import ReviewStep
 from coalmine.review.subject import StepRun, Subject
@@ -61,6 +61,7 @@ class _Running:
         self.review, self._subject, self._engine, self._progress = review, subject, engine, progress
         self._clock, self._save = clock, save
         self._end = began + 60 * review.minutes - REPORTING
+        self._planned_end = began + PLANNED_SHARE * 60 * review.minutes
 
     def step(self, step: ReviewStep, place: str) -> None:
         record = self.review.step(step.name)
@@ -80,11 +81,23 @@ class _Running:
         self._put(msgspec.structs.replace(done, status=status, seconds=round(took, 1)))
 
     def _in_time(self, step: ReviewStep, record: StepRecord) -> StepRecord:
-        """The plan of a step, cut down further where the steps before took longer than was planned."""
-        left = max(0.0, self._end - self._clock())
-        if record.expected_seconds <= max(left, LEAST) or step.is_done(self._subject):
+        """The plan of a step, cut down further where the steps before took longer than was planned, and less where they took less."""
+        if step.is_done(self._subject):
             return record
-        return planned_again(step, self._subject, left)
+        left = max(0.0, self._end - self._clock())
+        if record.expected_seconds > max(left, LEAST):
+            return planned_again(step, self._subject, left)
+        names = [one.name for one in self.review.steps]
+        later = self.review.steps[names.index(step.name) + 1 :]
+        spare = (
+            self._planned_end
+            - self._clock()
+            - sum(one.expected_seconds for one in later if one.status == "planned")
+        )
+        if record.why and spare > record.expected_seconds:
+            more = planned_again(step, self._subject, spare)
+            return more if more.status == "planned" else record
+        return record
 
     def _run(self, step: ReviewStep, record: StepRecord, place: str) -> StepRecord:
         # A step that was begun by an earlier run that had no time left is still given a little.
@@ -92,7 +105,7 @@ class _Running:
         shown = StepProgress(self._progress, self._clock, place=place, end=end)
         running = StepRun(self._subject.folder / step.name, self._engine, shown)
         try:
-            size = step.run(self._subject, record.settings, running)
+            asked = step.run(self._subject, record.settings, running)
         except OutOfTime:
             why = (
                 f"the time was up before it was finished (planned: {duration(record.expected_seconds)}); run the same command with more "
@@ -101,7 +114,7 @@ class _Running:
             return msgspec.structs.replace(record, status="no_time", why=why)
         except _NO_ANSWER as problem:
             return msgspec.structs.replace(record, status="not_applicable", why=problem.shown())
-        return record if size is None else msgspec.structs.replace(record, size=size)
+        return record if asked is None else msgspec.structs.replace(record, size=asked.size, why=asked.cut)
 
     def _put(self, record: StepRecord) -> None:
         steps = tuple(record if one.name == record.name else one for one in self.review.steps)

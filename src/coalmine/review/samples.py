@@ -46,6 +46,11 @@ class Gathered(NamedTuple):
     # What to know about them, in a sentence each.
     warnings: tuple[str, ...] = ()
 
+    @property
+    def characters(self) -> int:
+        """Of both together."""
+        return self.training.characters + (0 if self.held_out is None else self.held_out.characters)
+
 
 def gather(data: Path, held_out: Path | None, fields: Fields, seed: int, progress: Progress) -> Gathered:
     """Read the training data and the held-out text once each; documents and users of the latter that are in the former are left out.

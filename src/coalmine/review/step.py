@@ -24,6 +24,13 @@ class Sized(NamedTuple):
     cut: str = ""
 
 
+class Asked(NamedTuple):
+    """What a step has asked in the end, in words, and what was left out to fit, in a clause."""
+
+    size: str
+    cut: str = ""
+
+
 class TooLong(NamedTuple):
     """A step of which not even the least that says anything fits; `seconds` is what that would take."""
 
@@ -58,10 +65,10 @@ class ReviewStep(ABC):
         """What fits into so many seconds."""
 
     @abstractmethod
-    def run(self, subject: Subject, settings: dict[str, Any], running: StepRun) -> str | None:
+    def run(self, subject: Subject, settings: dict[str, Any], running: StepRun) -> Asked | None:
         """Ask the model, and write the results into the folder; what was stopped resumes there.
 
-        Returns what was asked, in words, where that was not known before.
+        Returns what was asked where that was not known before.
         """
 
     def is_done(self, subject: Subject) -> bool:

@@ -29,6 +29,7 @@ class Subject:
         index: an index of the training data in the model's tokens, if the user has one.
         gathered: samples of the training data and of the held-out text.
         costs: how fast the model is, and `reference_costs` the reference.
+        reading_seconds: what reading the training data once takes.
         workers: how many units of work run at the same time.
         hashes: the SHA-256 of each file that was given, by its role.
         folder: where the results go, each step in a folder of its own.
@@ -45,6 +46,7 @@ class Subject:
     gathered: Gathered
     costs: Costs
     reference_costs: Costs | None = None
+    reading_seconds: float = 0.0
     workers: float = 1.0
     hashes: dict[str, str] = field(default_factory=dict)
     folder: Path

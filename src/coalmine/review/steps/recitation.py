@@ -18,7 +18,7 @@ from coalmine.corpus.index.queries import CorpusIndex
 from coalmine.corpus.index.tokenizing import tokenizer_sha256
 from coalmine.errors import InputError
 from coalmine.models.protocols import MaskedModel, PairModel, TextScorer
-from coalmine.review.step import ReviewStep, Sized, TooLong
+from coalmine.review.step import Asked, ReviewStep, Sized, TooLong
 from coalmine.review.subject import StepRun, Subject
 
 # As many tokens must come out, after these contexts, wherever documents and model are long enough.
@@ -28,7 +28,7 @@ SHORTEST_SUFFIX = 10
 # So many of the sampled documents must be long enough for a length: a tenth and this many, or half of all.
 LONG_ENOUGH, MANY = 0.1, 50
 FEWEST, MOST = 100, 4_000
-# What sorting a character of the corpus takes, and scanning the index for one length, in seconds.
+# What sorting a character of the corpus takes, where that was not measured, and scanning the index for one length, in seconds.
 SORTING, SCANNING = 5e-7, 1e-7
 
 
@@ -86,31 +86,34 @@ class RecitationStep(ReviewStep):
             each = 1 / (subject.costs.following or 1.0) / subject.workers
         each *= cuts.tokens
         before = characters * (
-            0.0 if subject.index is not None else 1 / (subject.costs.cutting or 1e6) + SORTING
+            0.0
+            if subject.index is not None
+            else 1 / (subject.costs.cutting or 1e6)
+            + (1 / subject.costs.sorting if subject.costs.sorting else SORTING)
         )
+        before += 0.0 if subject.index is not None else subject.reading_seconds
         before += characters * SCANNING * len(cuts.contexts)
         least = before + FEWEST * each
         if least > seconds:
             return TooLong(least)
         most = min(MOST, max(FEWEST, cuts.places))
         number = min(most, int((seconds - before) / each))
-        said = ", ".join(map(str, cuts.contexts))
+        settings = {
+            "suffix": cuts.suffix,
+            "contexts": list(cuts.contexts),
+            "sequences": number,
+            "baseline": compared,
+        }
         return Sized(
-            {
-                "suffix": cuts.suffix,
-                "contexts": list(cuts.contexts),
-                "sequences": number,
-                "baseline": compared,
-            },
+            settings,
             before + number * each,
-            f"up to {number:,} sequences, {cuts.suffix} tokens after {said} of context"
-            + (", and the reference model beside" if compared else ""),
+            f"up to {number:,} sequences, {_in_words(settings)}",
             ""
             if number == most
             else f"{number:,} sequences were tried and not {most:,}, to fit into the time",
         )
 
-    def run(self, subject: Subject, settings: dict[str, Any], running: StepRun) -> None:
+    def run(self, subject: Subject, settings: dict[str, Any], running: StepRun) -> Asked:
         """Index the corpus, and ask."""
         masked = isinstance(subject.model, MaskedModel)
         sizes: dict[str, Any] = (
@@ -121,7 +124,7 @@ class RecitationStep(ReviewStep):
         options = RecitationOptions(
             max_sequences=settings["sequences"], greedy_only=True, seed=subject.seed, **sizes
         )
-        recite(
+        found = recite(
             subject.model,
             self._index(subject, running),
             options,
@@ -129,6 +132,14 @@ class RecitationStep(ReviewStep):
             out=running.folder,
             engine=running.engine,
             progress=running.progress,
+        )
+        said, cut = (
+            _in_words(settings),
+            f"{settings['sequences']:,} sequences were tried and not more, to fit into the time",
+        )
+        return Asked(
+            f"{found.sequences:,} sequences, {said}",
+            cut if found.sequences >= settings["sequences"] < MOST else "",
         )
 
     def _index(self, subject: Subject, running: StepRun) -> CorpusIndex:
@@ -144,6 +155,13 @@ class RecitationStep(ReviewStep):
             engine=running.engine,
             progress=running.progress,
         )
+
+
+def _in_words(settings: dict[str, Any]) -> str:
+    """What each sequence is, from the settings of the step."""
+    contexts = ", ".join(map(str, settings["contexts"]))
+    beside = ", and the reference model beside" if settings["baseline"] else ""
+    return f"{settings['suffix']} tokens after {contexts} of context{beside}"
 
 
 def _baseline(subject: Subject) -> Any:

@@ -6,10 +6,10 @@ from typing import Any
 
 from coalmine.corpus.secrets.results import SCANS
 from coalmine.corpus.secrets.scanning import scan
-from coalmine.review.step import ReviewStep, Sized, TooLong
+from coalmine.review.step import Asked, ReviewStep, Sized, TooLong
 from coalmine.review.subject import StepRun, Subject
 
-# Characters per second, at the least.
+# Characters per second, where that could not be measured.
 SPEED = 2e7
 
 
@@ -31,15 +31,20 @@ class ScanStep(ReviewStep):
 
     def plan(self, subject: Subject, seconds: float) -> Sized | TooLong:
         """All of it, or nothing."""
-        took = 1.0 + subject.gathered.training.characters / SPEED
+        # It reads the corpus twice: the second time to count what is repeated, and for the text before each secret.
+        took = (
+            1.0
+            + 2 * subject.reading_seconds
+            + subject.gathered.training.characters / (subject.costs.scanning or SPEED)
+        )
         if took > seconds:
             return TooLong(took)
         return Sized({}, took, f"{subject.gathered.training.documents:,} documents")
 
-    def run(self, subject: Subject, settings: dict[str, Any], running: StepRun) -> str:
+    def run(self, subject: Subject, settings: dict[str, Any], running: StepRun) -> Asked:
         """Scan, and say what was found."""
         del settings
         found = scan(subject.data, running.folder, fields=subject.fields, progress=running.progress)
         kinds = ", ".join(f"{one.kind} {one.secrets:,}" for one in found.kinds if one.secrets)
         there = f"{found.secrets:,} {'secret' if found.secrets == 1 else 'secrets'}"
-        return f"{there} in {found.documents:,} documents" + (f": {kinds}" if kinds else "")
+        return Asked(f"{there} in {found.documents:,} documents" + (f": {kinds}" if kinds else ""))
