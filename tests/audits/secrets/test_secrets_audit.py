@@ -3,16 +3,18 @@
 import json
 import re
 
+import msgspec
 import pytest
 
 from coalmine import CanarySet, ScriptedModel, check, expose, findings_of, membership, parse_policy
-from coalmine.audits import read_run, verify_extraction
+from coalmine.audits import compare_runs, read_run, verify_certificate, verify_extraction
 from coalmine.audits.extraction.results import save_verification
 from coalmine.audits.secrets.judging import by_kind, joined_p_value, kind_p_value, secrets_of
 from coalmine.corpus import NaturalOptions
 from coalmine.corpus.planting.manifest_records import ScannedCorpus
 from coalmine.corpus.secrets.canaries import canaries_of
 from coalmine.corpus.secrets.natural import NaturalSecret
+from coalmine.errors import InputError, NotMeasurableError
 from coalmine.reports.page.html import report_page
 from coalmine.reports.reported import reported
 
@@ -224,3 +226,17 @@ def test_the_verdict_says_how_many_secrets_were_tested_and_how_many_were_found(
     save_verification(where, results, extractions, manifest_sha256=named.sha256, model=model.describe())
     (report,) = reported([read_run(tmp_path)])
     assert report.conclusion.sentence == f"{counted} can be read out of the model."
+
+
+def test_a_search_for_a_secret_is_replayed_without_a_word_list(model, canaries):
+    _, extractions = verify_extraction(model, canaries, top=3, budget=3000)
+    found = extractions["phone-1"]
+    assert verify_certificate(model, found).confirmed
+    other = msgspec.structs.replace(found, words_sha256="0" * 64)
+    with pytest.raises(InputError, match="give --words if it has a word list, or extract again"):
+        verify_certificate(model, other)
+
+
+def test_secrets_are_not_compared_between_runs(audited):
+    with pytest.raises(NotMeasurableError, match="has exposures of secrets that were found in its data only"):
+        compare_runs([audited, audited.parent])

@@ -68,6 +68,11 @@ def compare_runs(
     for name, run, side, named in zip(names_of(read), read, sides, given, strict=True):
         exposure = run.first(EXPOSURES)
         if exposure is None:
+            if run.secrets is not None and run.secrets.first(EXPOSURES) is not None:
+                raise NotMeasurableError(
+                    f"{name} has exposures of secrets that were found in its data only, and each has a context of its own: these are not "
+                    "compared; plant the same canaries for all runs, or report each run by itself"
+                )
             raise NotMeasurableError(
                 f"{name} has no exposures to compare; run `coalmine expose` on it first, with the same canaries as the others"
             )

@@ -66,6 +66,7 @@ def verify_certificate(
         raise InputError(
             f"an extraction by {extraction.method} proves nothing, so there is nothing to replay; extract by search or brute"
         )
+    words = _context_of_secret(extraction) if words is None else words
     try:
         form = Format(extraction.format_template, words=words)
         template = extraction.source_template
@@ -90,6 +91,21 @@ def verify_certificate(
         notes=tuple(_notes(extraction, model.describe())),
         expansions=claims.expansions,
     )
+
+
+def _context_of_secret(extraction: Extraction) -> list[str] | None:
+    """The word list of a secret that was found, which is its context: what was found begins with it. None where there is none."""
+    hole = "{word:1}"
+    if not (extraction.kind and extraction.found and extraction.format_template.startswith(hole)):
+        return None
+    rest, text = Format(extraction.format_template.removeprefix(hole)), extraction.found[0].text
+    for end in range(len(text), 0, -1):
+        words = [text[:end]]
+        if text[end:] in rest and extraction.words_sha256 == words_sha256(
+            Format(extraction.format_template, words=words)
+        ):
+            return words
+    return None
 
 
 class _Claims:
