@@ -16,6 +16,7 @@ from coalmine.audits.defenses.options import DefenseOptions
 from coalmine.audits.defenses.recipes import BenchRecipe
 from coalmine.corpus.deduplication.deduplicating import deduplicate
 from coalmine.corpus.files.corpora import Edits
+from coalmine.corpus.files.documents import Fields
 from coalmine.corpus.files.kinds import kind_of
 from coalmine.corpus.files.reading import read_documents
 from coalmine.corpus.planting.manifest import CanarySet
@@ -55,7 +56,10 @@ class BenchCorpora(NamedTuple):
     sha256: str
     documents: int
     by_name: dict[CorpusName, BenchCorpus]
+    # The documents that canaries are planted in, without them; and those that are held out.
+    part: Path
     held_out: Documents
+    fields: Fields
 
     @property
     def form(self) -> Format:
@@ -117,7 +121,9 @@ class CorporaMaker(NamedTuple):
                 )
                 for name, path in places.items()
             },
+            part,
             held_out,
+            self.options.fields,
         )
 
     def _divided(self, source: OriginalCorpus, progress: Progress) -> tuple[Path, Path, int]:

@@ -17,6 +17,7 @@ CorpusName = Literal["planted", "dedup", "redact"]
 NONE = "none"
 # The kind of a defense that is a function of the user's.
 OWN = "own"
+UNLEARN = "unlearn"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 
 
@@ -44,10 +45,10 @@ class Defense(msgspec.Struct, frozen=True, kw_only=True):
         known = KINDS.get(self.kind)
         return {} if known is None else dict(known.changes(self.value or 0.0))
 
-    def rounding(self) -> dict[str, Any] | None:
-        """How it rounds the weights of the model without a defense; None where it trains a model of its own."""
+    def altering(self) -> dict[str, Any] | None:
+        """The options of what it does to the model without a defense; None where it trains a model of its own."""
         known = KINDS.get(self.kind)
-        return None if known is None or known.rounds is None else dict(known.rounds(self.value or 0.0))
+        return None if known is None or known.alters is None else dict(known.alters(self.value or 0.0))
 
     @property
     def corpus(self) -> CorpusName:
@@ -63,8 +64,8 @@ class DefenseKind(NamedTuple):
     # Options of `train`.
     changes: Callable[[float], Mapping[str, Any]] = lambda _: {}
     corpus: CorpusName = "planted"
-    # Options of `quantize`, for a defense that changes the model without a defense and trains none.
-    rounds: Callable[[float], Mapping[str, Any]] | None = None
+    # Options of what changes the model without a defense, for a defense that trains none: `quantize`, or `unlearn`.
+    alters: Callable[[float], Mapping[str, Any]] | None = None
     # None for one without a value.
     example: str | None = None
     whole: bool = False
@@ -89,11 +90,12 @@ KINDS: dict[str, DefenseKind] = {
     ),
     "quantize": DefenseKind(
         "weights rounded to this many values per tensor",
-        rounds=lambda value: {"values": int(value)},
+        alters=lambda value: {"values": int(value)},
         example="256",
         whole=True,
     ),
-    "int8": DefenseKind("weights rounded to int8 by row", rounds=lambda _: {"int8": True}),
+    "int8": DefenseKind("weights rounded to int8 by row", alters=lambda _: {"int8": True}),
+    UNLEARN: DefenseKind("the planted canaries unlearned by gradient ascent", alters=lambda _: {}),
     "lora": DefenseKind(
         "LoRA of this rank instead of all weights, where a checkpoint is fine-tuned",
         lambda value: {"lora_rank": int(value)},

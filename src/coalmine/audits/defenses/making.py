@@ -1,4 +1,4 @@
-"""Where the models of a bench come from: our trainings on an engine, the model without a defense rounded, or the user's function."""
+"""Where the models of a bench come from: our trainings on an engine, the model without a defense altered, or the user's function."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from coalmine.audits.defenses.defense import NONE, OWN
+from coalmine.audits.defenses.corpora import BenchCorpora
+from coalmine.audits.defenses.defense import NONE, OWN, UNLEARN
 from coalmine.audits.defenses.own_training import train_own
 from coalmine.audits.defenses.training import BenchTraining, BenchWork
 from coalmine.audits.provenance.own_training import OwnTraining
+from coalmine.corpus.planting.manifest import MANIFEST_NAME
 from coalmine.engines.engine import Engine
 from coalmine.engines.ledger import Ledger
 from coalmine.errors import CoalmineError, NotMeasurableError
@@ -24,6 +26,7 @@ from coalmine.storage.files import make_directory
 from coalmine.training.finetuning.record import FINETUNINGS
 from coalmine.training.quantizing.quantizing import quantize
 from coalmine.training.record import RECORD_FILE, read_training
+from coalmine.training.unlearning.unlearning import unlearn
 
 
 class MadeModel(NamedTuple):
@@ -44,10 +47,10 @@ class ModelMaker:
         self,
         work: BenchWork,
         functions: Mapping[str, OwnTraining],
-        corpus: Path,
+        corpora: BenchCorpora,
         before: Mapping[tuple[str, int], float],
     ) -> None:
-        self._work, self._functions, self._corpus = work, functions, corpus
+        self._work, self._functions, self._corpora = work, functions, corpora
         self._seconds = dict(before)
         self._failed: dict[tuple[str, int], CoalmineError] = {}
 
@@ -73,26 +76,30 @@ class ModelMaker:
         if one.name in self._failed:
             raise self._failed[one.name]
         if one.defense.kind == OWN:
-            model, seconds = train_own(one, self._functions[one.defense.name], self._corpus)
+            model, seconds = train_own(one, self._functions[one.defense.name], self._corpora.planted.path)
             self._seconds[one.name] = seconds
             return MadeModel(model, seconds, claim_of(one.directory))
-        if one.defense.rounding() is not None:
-            self._seconds[one.name] = self._rounded(one)
+        if one.defense.altering() is not None:
+            self._seconds[one.name] = self._altered(one)
         return MadeModel(load_model(one.directory), self._seconds[one.name], claim_of(one.directory))
 
     def _is_trained_here(self, one: BenchTraining) -> bool:
-        return one.defense.kind != OWN and one.defense.rounding() is None
+        return one.defense.kind != OWN and one.defense.altering() is None
 
-    def _rounded(self, one: BenchTraining) -> float:
-        """Round the weights of the model without a defense; the seconds that both took."""
-        plain = (NONE, one.seed)
+    def _altered(self, one: BenchTraining) -> float:
+        """Round the weights of the model without a defense, or let it unlearn the canaries; the seconds that both took."""
+        plain, options = (NONE, one.seed), one.defense.altering() or {}
         source = one.directory.with_name(f"{NONE}-seed{one.seed}")
         if plain not in self._seconds or not source.is_dir():
             raise NotMeasurableError(
-                f"there is no model without a defense and with seed {one.seed} in a directory, whose weights could be rounded"
+                f"there is no model without a defense and with seed {one.seed} in a directory, which could be changed"
             )
-        began = time.perf_counter()
-        quantize(source, one.directory, **one.defense.rounding() or {})
+        began, corpora = time.perf_counter(), self._corpora
+        if one.defense.kind == UNLEARN:
+            forgotten = corpora.planted.path.with_name(MANIFEST_NAME)
+            unlearn(source, forgotten, one.directory, keep=corpora.part, seed=one.seed, fields=corpora.fields)
+        else:
+            quantize(source, one.directory, **options)
         return self._seconds[plain] + time.perf_counter() - began
 
 

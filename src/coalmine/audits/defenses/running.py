@@ -91,7 +91,7 @@ class BenchRun:
         there = {(one.defense, one.seed) for one in known}
         missing = [place for place, one in enumerate(asked) if one.name not in there]
         before = {(one.defense, one.seed): one.seconds for one in known}
-        models = ModelMaker(work, self._functions, corpora.planted.path, before)
+        models = ModelMaker(work, self._functions, corpora, before)
         models.train(missing, ledger, engine, progress)
         progress.start("Auditing", len(missing))
         for place in missing:
@@ -117,7 +117,7 @@ class BenchRun:
         one = work.trainings[place]
         if one.defense.function is not None:
             return f"{one.defense.function} {corpora.planted.text.sha256} {one.seed}"
-        if one.defense.rounding() is not None:
+        if one.defense.altering() is not None:
             [source] = [
                 other
                 for other, training in enumerate(work.trainings)
