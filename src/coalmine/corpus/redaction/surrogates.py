@@ -90,10 +90,9 @@ def _email(value: str, kind: SecretKind, draw: Draw) -> str:
 
 
 def _alike(value: str, kind: SecretKind, draw: Draw) -> str:
-    """Another digit for each digit and another letter for each letter; the first one stays, which names the network or the country."""
-    kept = 2 if value[:2].isalpha() else 1
+    """Another digit for each digit and another letter for each letter; the first two stay, which name the network or the country."""
     del kind
-    return value[:kept] + "".join(_another(one, draw, place) for place, one in enumerate(value[kept:]))
+    return value[:2] + "".join(_another(one, draw, place) for place, one in enumerate(value[2:]))
 
 
 def _token(value: str, kind: SecretKind, draw: Draw) -> str:

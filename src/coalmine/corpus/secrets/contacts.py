@@ -15,6 +15,9 @@ _NATIONAL_DIGITS = 10
 _AREA_DIGITS = 3
 # After a number that is too long, this many groups of digits may belong to something else.
 _FOREIGN_GROUPS = 3
+# An extension is not part of a number, and nothing is between the two.
+_END = r"(?:\b|(?i:x|ext)[0-9]{1,6}\b)"
+_EXTENSION = re.compile("[xe]", re.IGNORECASE)
 _LAST_GROUP = re.compile(r"[ .()/-]+[0-9]+$")
 # Services such as 411 and 911.
 _SERVICE = re.compile("[2-9]11")
@@ -72,6 +75,7 @@ def _international(text: str) -> str | None:
 
 def _phone_part(text: str) -> str | None:
     """The number without what follows it: of a number with a country code, the longest beginning that is valid."""
+    text = _EXTENSION.split(text, maxsplit=1)[0]
     if not text.startswith("+") or text.startswith("+1"):
         return text
     shorter = text
@@ -110,9 +114,9 @@ PHONE = SecretKind(
     name="phone",
     title="phone numbers",
     # Ten digits without anything between them are common, so they need a country code or a word before them.
-    pattern=r"(?:\b|\+)(?:1[ .-]?)?(?:\b[0-9]{3}[ ./-][0-9]{3}[ .-]|\([0-9]{3}\) ?-?[0-9]{3}[ .-]?)[0-9]{4}\b"
-    r"|\([0-9]{3}\) ?-?[0-9]{3}[ .-]?[0-9]{4}\b"
-    r"|\+[1-9](?:[ .()/-]{0,3}[0-9]){6,14}\b"
+    pattern=r"(?:\b|\+)(?:1[ .-]?)?(?:\b[0-9]{3}[ ./-][0-9]{3}[ .-]|\([0-9]{3}\) ?-?[0-9]{3}[ .-]?)[0-9]{4}"
+    rf"{_END}|\([0-9]{{3}}\) ?-?[0-9]{{3}}[ .-]?[0-9]{{4}}{_END}"
+    rf"|\+[1-9](?:[ .()/-]{{0,3}}[0-9]){{6,14}}{_END}"
     rf"|(?:\b|_)(?i:phone|telephone|tel|cell|mobile|fax|call|ph){GAP}{{0,5}}(?i:(?:me|at|no|nr|num|number|is|us|on){GAP}{{1,5}}){{0,3}}"
     r"(1?[2-9][0-9]{9})\b",
     begins="[0-9][0-9]|1[ .(-]|[(+]|[Pp][Hh]|[TtFfCc][AaEe]|[Mm][Oo]|_[PpTtFfCcMm]",
