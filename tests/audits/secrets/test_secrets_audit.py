@@ -10,6 +10,7 @@ from coalmine import CanarySet, ScriptedModel, check, expose, findings_of, membe
 from coalmine.audits import compare_runs, read_run, verify_certificate, verify_extraction
 from coalmine.audits.extraction.results import save_verification
 from coalmine.audits.secrets.judging import by_kind, joined_p_value, kind_p_value, secrets_of
+from coalmine.audits.secrets.table import secret_details
 from coalmine.corpus import NaturalOptions
 from coalmine.corpus.planting.manifest_records import ScannedCorpus
 from coalmine.corpus.secrets.canaries import canaries_of
@@ -240,3 +241,11 @@ def test_a_search_for_a_secret_is_replayed_without_a_word_list(model, canaries):
 def test_secrets_are_not_compared_between_runs(audited):
     with pytest.raises(NotMeasurableError, match="has exposures of secrets that were found in its data only"):
         compare_runs([audited, audited.parent])
+
+
+def test_the_page_shows_how_well_secrets_are_told_from_others(audited):
+    (table,) = [one for one in secret_details(read_run(audited), reveal=False) if one.title == "Membership"]
+    (phone, email) = ({"kind": row[0], "secrets": row[1], "others": row[2]} for row in table.rows)
+    assert phone == {"kind": "phone", "secrets": 6, "others": 6 * 9_999}
+    assert (email["kind"], email["secrets"]) == ("email", len(NAMES))
+    assert table.columns[-1].startswith("TPR at ")

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from coalmine.audits.exposure.chance import chance_in_words
+from coalmine.audits.membership.results import MEMBERSHIPS
 from coalmine.audits.provenance.naming import masked_names
 from coalmine.audits.secrets.judging import Secret, SecretsOfKind, by_kind, trained_on
 from coalmine.evidence import figures as draw
@@ -113,11 +114,45 @@ def secret_details(run: Run, reveal: bool) -> Iterator[Detail]:
         note="A model that never saw them gives a median exposure of about 1 bit; the last column is the probability of exposures as high "
         "as these without memorization.",
     )
+    yield from _membership(run)
     users = [one.user for one in secrets if one.user is not None]
     names = {name: visible(name) for name in users} if reveal else masked_names(users)
     if users:
         yield _by_user(secrets, names)
     yield _each(run, secrets, names, reveal)
+
+
+def _membership(run: Run) -> Iterator[Detail]:
+    """How well secrets are told from their references, where `coalmine membership` compared them."""
+    found = None if run.secrets is None else run.secrets.first(MEMBERSHIPS)
+    if found is None or not found.populations:
+        return
+    rates = [one.fpr or 0.0 for one in found.populations[0].tpr_at_fpr]
+    yield Detail(
+        section="Secrets",
+        title="Membership",
+        columns=(
+            "kind",
+            "secrets",
+            "others",
+            "AUC",
+            "low",
+            "high",
+            *(f"TPR at {100 * rate:g}% FPR" for rate in rates),
+        ),
+        rows=[
+            (
+                one.name,
+                one.in_count,
+                one.out_count,
+                *(draw.rounded(value) for value in (one.auc.value, one.auc.low, one.auc.high)),
+                *(draw.rounded(rate.value) for rate in one.tpr_at_fpr),
+            )
+            for one in found.populations
+        ],
+        caption="How well an attacker who has a list of candidates tells secrets of the training data from others of their kind",
+        note="An AUC of 0.5 is guessing. Nobody tossed a coin for these secrets, so that no epsilon follows from them.",
+    )
 
 
 def _by_user(secrets: Sequence[Secret], names: Mapping[str, str]) -> Detail:

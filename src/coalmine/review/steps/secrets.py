@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from coalmine.audits.exposure.results import EXPOSURES, duration
 from coalmine.audits.extraction.results import VERIFIED
+from coalmine.audits.membership.measuring import membership
+from coalmine.audits.membership.results import MEMBERSHIPS
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.corpus.secrets.natural import NaturalOptions
 from coalmine.corpus.secrets.results import SCANS
 from coalmine.corpus.secrets.scanned import canaries_of_scan
+from coalmine.errors import NotMeasurableError
 from coalmine.models.protocols import Scorer, Stepper
 from coalmine.review.step import ReviewStep, Sized, TooLong
 from coalmine.review.steps.canaries import (
@@ -23,6 +27,7 @@ from coalmine.review.steps.canaries import (
 )
 from coalmine.review.steps.scan import ScanStep
 from coalmine.review.subject import StepRun, Subject
+from coalmine.storage.files import together
 
 # The most secrets that are measured, and the fewest that a step is run for.
 MOST, FEWEST = 200, 5
@@ -97,6 +102,10 @@ class SecretsStep(ReviewStep):
         exposure, extraction = (running.folder / name for name in ("exposure", "extraction"))
         if not (exposure / EXPOSURES.file).is_file():
             run_exposure(subject, chosen, asked, running._replace(folder=exposure))
+        if not (running.folder / "membership" / MEMBERSHIPS.file).is_file():
+            # Where no secret has a score to compare, the exposures say why.
+            with contextlib.suppress(NotMeasurableError), together():
+                membership(exposure, canaries=chosen, seed=subject.seed).save(running.folder / "membership")
         if "search" in settings and not (extraction / VERIFIED.file).is_file():
             run_extraction(subject, chosen, settings["search"], running._replace(folder=extraction))
 
