@@ -50,6 +50,7 @@ SLOW = {
     "audits/provenance/test_provenance_endpoints.py",
     "audits/provenance/test_provenance_findings.py",
     "audits/provenance/test_shadows.py",
+    "audits/membership/test_claims_of_models.py",
     "audits/recitation/test_recitation.py",
     "audits/recitation/test_recitation_engines.py",
     "audits/test_installed_audits.py",

@@ -48,6 +48,8 @@ def test_what_a_policy_says_by_default():
         ("[membership]\nauc_at_most = 1.001", False),
         ("[membership]\ntpr_at_fpr_1_percent_at_most = 1.5", False),
         ("[membership]\nno_epsilon_shown_above = 8", True),
+        ("[membership]\nclaim_not_violated = true", True),
+        ("[membership]\nclaim_not_violated = false", False),
         ("[recitation]\nrate_at_most = 1.5", False),
         ("[recitation]\nrate_at_most = 0.0", True),
         ("[provenance]\nno_user_found = true", True),

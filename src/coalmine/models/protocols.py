@@ -123,8 +123,8 @@ class Model(Protocol):
         """Facts about the model for the record of a run, as values that JSON can hold. Other weights must give another description.
 
         Audits read these keys where they are there: "precision" and "computed_in" limit `resolution_bits`, "parameters" is the number of
-        parameters, and "trained_on_sha256" is the hash of the training data. The rest is for readers: the adapter, where the weights are
-        and their hash, the device, the context.
+        parameters, "trained_on_sha256" is the hash of the training data, and "privacy" is the claim of private training: its epsilon,
+        delta and unit. The rest is for readers: the adapter, where the weights are and their hash, the device, the context.
         """
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Literal
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
 
 import msgspec
 
@@ -60,6 +61,34 @@ class PrivacyClaim(msgspec.Struct, frozen=True, kw_only=True):
     def clipping_in_words(self) -> str:
         """How gradients were clipped, with the reason where it was the slow way."""
         return f"a loop over units, because {self.loop_reason}" if self.loop_reason else self.clipping
+
+    def described(self) -> DescribedClaim | None:
+        """What the description of a model says of it; None where nothing is claimed."""
+        if self.epsilon is None:
+            return None
+        return DescribedClaim(epsilon=self.epsilon, delta=self.delta, unit=self.unit)
+
+
+class DescribedClaim(msgspec.Struct, frozen=True, kw_only=True):
+    """The claim of a model in its description, under "privacy", where audits find it."""
+
+    epsilon: float
+    delta: float
+    unit: PrivacyUnit
+
+
+def claim_of_model(description: Mapping[str, Any]) -> DescribedClaim | None:
+    """The claim in the description of a model, which is also in the results of audits; None where it has none that can be read.
+
+    >>> claim_of_model({"privacy": {"epsilon": 1.0, "delta": 1e-9, "unit": "user"}}).unit
+    'user'
+    """
+    try:
+        claim = msgspec.convert(description.get("privacy"), DescribedClaim | None)
+    except msgspec.ValidationError:
+        return None
+    sane = claim is not None and 0 <= claim.epsilon < math.inf and 0 <= claim.delta < 1
+    return claim if sane else None
 
 
 def claim_problems(claim: PrivacyClaim) -> Iterator[str]:

@@ -21,7 +21,7 @@ from coalmine.models.reference.checkpoint import (
 )
 from coalmine.records.contradictions import count_problems, in_range
 from coalmine.records.documents import Document, Origin
-from coalmine.records.privacy import PrivacyClaim, claim_problems
+from coalmine.records.privacy import claim_problems
 from coalmine.records.watching import Moment, check_moments, manifests_of_watch
 from coalmine.storage.files import PUBLIC, to_json
 from coalmine.training.options import TrainingOptions
@@ -73,8 +73,6 @@ class TrainingRecord(TrainedFiles, frozen=True, kw_only=True):
     # training was private.
     best_epoch: int
     stopped_early: bool
-    # What private training claims; absent for any other.
-    privacy: PrivacyClaim | msgspec.UnsetType = msgspec.UNSET
     watch: dict[str, Any] | None = None
     watched: list[Moment] = msgspec.field(default_factory=list)
 

@@ -16,6 +16,8 @@ from coalmine.evidence.run import Run
 from coalmine.evidence.words import format_name
 from coalmine.records import Estimate
 from coalmine.records.estimate import rounded_down
+from coalmine.records.privacy import DescribedClaim, claim_of_model
+from coalmine.training.record import TRAININGS
 
 CATALOG = Catalog(
     {
@@ -63,8 +65,8 @@ CATALOG = Catalog(
         ),
         "CM907": Entry(
             "A claim of differential privacy was not tested",
-            "If the model was trained with differential privacy, run `coalmine membership RESULTS "
-            "--claimed-epsilon E`.",
+            "If the model was trained with differential privacy, run `coalmine membership RESULTS`, with "
+            "--claimed-epsilon E where the model has no record of its claim.",
         ),
         "CM912": Entry(
             "Rates at low false-positive rates could not be measured",
@@ -253,5 +255,20 @@ def _claim(document: Membership, shown: bool) -> Iterator[Finding]:
 
 def no_claim(run: Run) -> Iterator[Finding]:
     """Whether a claimed epsilon was judged."""
-    if all(document.verdict is None for _, document in run.all(MEMBERSHIPS)):
-        yield finding("CM907", "info", "not_tested", "No claimed epsilon was given, so none was judged.")
+    if any(document.verdict is not None for _, document in run.all(MEMBERSHIPS)):
+        return
+    claim = _claim_of_training(run)
+    evidence = (
+        "No claimed epsilon was given, so none was judged."
+        if claim is None
+        else f"The model claims an epsilon of {claim.epsilon:.3g} at delta {claim.delta:g} for one {claim.unit}, which was not judged."
+    )
+    yield finding("CM907", "info", "not_tested", evidence)
+
+
+def _claim_of_training(run: Run) -> DescribedClaim | None:
+    """What the model of a run claims, by its results or by its training.json."""
+    claim = claim_of_model(run.model or {})
+    for _, record in () if claim else run.all(TRAININGS):
+        claim = record.privacy.described() if record.privacy else claim
+    return claim

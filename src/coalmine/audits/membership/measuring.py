@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 from numpy.typing import ArrayLike
 
 from coalmine.audits.exposure.results import Exposures
@@ -59,6 +60,7 @@ def membership(
     source = load_source(results)
     if asked.inclusion is None:
         asked = msgspec.structs.replace(asked, inclusion=_known_inclusion(source.document.inclusion))
+    asked = asked.with_claim(source.document.model)
     found = _of_exposures(source, None if reference is None else load_source(reference), canaries, asked)
     return msgspec.structs.replace(
         found,
@@ -174,6 +176,7 @@ def _measured(
         runs=asked.runs,
         populations=measured,
         verdict=_overall(measured, asked),
+        claimed_unit=UNSET if asked.claim is None else asked.claimed_unit,
         warnings=tuple(warnings),
     )
 

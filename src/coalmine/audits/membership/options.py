@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, get_args
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, get_args
+
+import msgspec
 
 from coalmine.audits.options import SEED, Option, Options
 from coalmine.errors import InputError
+from coalmine.records.privacy import PrivacyUnit, claim_of_model
 
 Runs = Literal["one", "many"]
 
@@ -16,8 +20,9 @@ class MembershipOptions(Options, frozen=True, kw_only=True):
     Attributes:
         delta: the delta at which epsilon is bounded.
         confidence: the level of intervals and bounds, between 0 and 1.
-        claimed_epsilon: a claim to judge, for one record, with `claimed_delta`; None judges no claim.
+        claimed_epsilon: a claim to judge, for one record, with `claimed_delta`; None takes that of a model that claims one.
         claimed_delta: the delta of the claim; None takes `delta`.
+        claimed_unit: what the claim is for: "document", or "user" where all copies of a canary are of one user.
         inclusion: the probability with which a coin planted a canary. None takes what the results or the file say, and 0.5 for scores
             without a file; where results do not say it, there is no bound from one training run.
         runs: "one" if all scores come from one training run, "many" if each comes from a run of its own, so that they are independent.
@@ -31,8 +36,14 @@ class MembershipOptions(Options, frozen=True, kw_only=True):
 
     delta: Annotated[float, Option("The delta at which epsilon is bounded.")] = 1e-5
     confidence: Annotated[float, Option("Confidence level of intervals and bounds.")] = 0.95
-    claimed_epsilon: Annotated[float | None, Option("A claim to judge, for one record.")] = None
+    claimed_epsilon: Annotated[
+        float | None,
+        Option("A claim to judge, for one record; default: that of the model, if it was trained privately."),
+    ] = None
     claimed_delta: Annotated[float | None, Option("The delta of the claim; default: --delta.")] = None
+    claimed_unit: Annotated[
+        PrivacyUnit, Option("What the claim is for: a document, or a user, whose all copies of a canary are.")
+    ] = "document"
     inclusion: Annotated[
         float | None,
         Option(
@@ -60,6 +71,15 @@ class MembershipOptions(Options, frozen=True, kw_only=True):
             return None
         return self.claimed_epsilon, self.delta if self.claimed_delta is None else self.claimed_delta
 
+    def with_claim(self, model: Mapping[str, Any]) -> MembershipOptions:
+        """The same with the claim of a model that was trained privately, where no other was given."""
+        claim = claim_of_model(model)
+        if claim is None or self.claimed_epsilon is not None:
+            return self
+        return msgspec.structs.replace(
+            self, claimed_epsilon=claim.epsilon, claimed_delta=claim.delta, claimed_unit=claim.unit
+        )
+
     def check(self) -> None:
         """Reject values that cannot be measured with."""
         from coalmine.statistics.scores import checked_confidence, checked_delta, checked_epsilon
@@ -70,6 +90,10 @@ class MembershipOptions(Options, frozen=True, kw_only=True):
             )
         if self.claimed_epsilon is None and self.claimed_delta is not None:
             raise InputError("a claimed delta needs a claimed epsilon; give both, or neither")
+        if self.claimed_unit not in get_args(PrivacyUnit):
+            raise InputError(
+                f'the claimed unit must be "document" or "user", got {self.claimed_unit!r}; say what the claim is for'
+            )
         if self.inclusion is not None and not 0.0 < self.inclusion < 1.0:
             raise InputError(
                 f"the probability of inclusion must lie strictly between 0 and 1, got {self.inclusion}; say how the coin was"

@@ -44,11 +44,15 @@ class MembershipRules(msgspec.Struct, frozen=True, kw_only=True):
     # A lower bound on epsilon above this breaks the rule; one below proves nothing, and is called "no violation shown".
     no_epsilon_shown_above: float | None = None
     delta: float | None = None
+    # A claim, of the model itself or given to the audit, that the audit refutes breaks the rule.
+    claim_not_violated: bool | None = None
     up_to_repetitions: int | None = None
 
 
 def _judge(run: Run, rules: MembershipRules, terms: PolicyTerms, stale: str | None) -> Iterator[RuleOutcome]:
     """The limits on membership inference, for each membership.json that is there."""
+    if rules.claim_not_violated:
+        yield from _judge_claim(run, terms, stale)
     limits = {
         "auc_at_most": (rules.auc_at_most, "AUC at most"),
         "tpr_at_fpr_1_percent_at_most": (rules.tpr_at_fpr_1_percent_at_most, "TPR at FPR 1% at most"),
@@ -64,6 +68,27 @@ def _judge(run: Run, rules: MembershipRules, terms: PolicyTerms, stale: str | No
         for one in run.all(MEMBERSHIPS):
             name = rule_name(rule, run, one, run.all(MEMBERSHIPS))
             yield _membership_rule(run, one.document, _Rule(name, asks, key, limit), rules, terms)
+
+
+def _judge_claim(run: Run, terms: PolicyTerms, stale: str | None) -> Iterator[RuleOutcome]:
+    """Whether a claimed epsilon is refuted, for each membership.json that is there."""
+    results = run.all(MEMBERSHIPS)
+    rule, asks = "membership.claim_not_violated", "no claimed epsilon violated"
+    if stale is not None or not results:
+        yield absent(rule, asks, "coalmine membership", results, stale)
+        return
+    for one in results:
+        found, name = one.document, rule_name(rule, run, one, results)
+        if found.verdict is None:
+            settle = "run membership with --claimed-epsilon, or on a model that was trained privately"
+            yield not_shown(name, asks, "no claimed epsilon was judged", settle, 1.0)
+        elif found.verdict.confidence < terms.confidence - 1e-9:
+            why = f"the claim was judged at a confidence of {found.verdict.confidence:g}"
+            yield not_shown(name, asks, why, f"run membership with --confidence {terms.confidence:g}", 1.0)
+        else:
+            judged = sum(not population.pooled for population in found.populations)
+            missing = [*without_population(run, found), *without_membership(run)]
+            yield _by_verdict(found.verdict, name, asks, judged, error_level(terms.confidence), missing)
 
 
 class _Rule(NamedTuple):
@@ -292,13 +317,18 @@ def incomplete(run: Run) -> str | None:
 
 
 def _check(rules: MembershipRules) -> Iterator[Broken]:
+    if rules.claim_not_violated is False:
+        yield Broken(
+            "claim_not_violated",
+            "membership.claim_not_violated can only be true; leave it out where claims do not matter",
+        )
     if rules.delta is not None and rules.delta >= 1:  # every mechanism keeps such a promise
         yield Broken("delta", f"membership.delta must be below 1, such as 1e-5, got {rules.delta}")
 
 
 SECTION = PolicySection(
     rules=MembershipRules,
-    limits=("auc_at_most", "tpr_at_fpr_1_percent_at_most", "no_epsilon_shown_above"),
+    limits=("auc_at_most", "tpr_at_fpr_1_percent_at_most", "no_epsilon_shown_above", "claim_not_violated"),
     judge=_judge,
     shares=frozenset({"auc_at_most", "tpr_at_fpr_1_percent_at_most"}),
     counts=frozenset({"up_to_repetitions"}),
@@ -308,6 +338,8 @@ SECTION = PolicySection(
 # From `coalmine membership`, for each format and each number of repetitions.
 #auc_at_most = 0.6
 #tpr_at_fpr_1_percent_at_most = 0.05
+# Of a model that was trained privately, or with --claimed-epsilon: broken if the audit refutes what is claimed.
+#claim_not_violated = true
 # A claimed epsilon: broken if the audit proves more. If it does not, no violation was shown, and no more than that.
 #no_epsilon_shown_above = 8.0
 #delta = 1e-5

@@ -132,7 +132,8 @@ def _verdict(
         claimed_epsilon=options.claim[0],
         claimed_delta=options.claim[1],
         confidence=1.0 - (1.0 - options.confidence) / judged,
-        copies=one.copies,
+        # A user has all copies of a canary, so that a claim for a user is one for all of them.
+        copies=1 if options.claimed_unit == "user" else one.copies,
     )
 
 

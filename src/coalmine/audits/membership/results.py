@@ -12,6 +12,7 @@ from coalmine.audits.exposure.results import EXPOSURES
 from coalmine.audits.membership.contradictions import membership_manifest_problems, membership_problems
 from coalmine.records import Estimate
 from coalmine.records.documents import Document, Origin, Source
+from coalmine.records.privacy import PrivacyUnit
 from coalmine.statistics.epsilon.best import TrainingRuns
 from coalmine.statistics.epsilon.claimed import Verdict
 from coalmine.statistics.roc import RateEstimate
@@ -135,6 +136,8 @@ class Membership(msgspec.Struct, frozen=True, kw_only=True):
     populations: tuple[Population, ...]
     calibration: tuple[Calibration, ...] = ()
     verdict: Verdict | None = None
+    # What the claim is for; absent where none was judged.
+    claimed_unit: PrivacyUnit | msgspec.UnsetType = msgspec.UNSET
     model: dict[str, Any] = {}
     reference_model: dict[str, Any] | None = None
     manifest_sha256: str | None = None

@@ -14,6 +14,7 @@ from coalmine.evidence.words import format_name
 from coalmine.grouped import grouped
 from coalmine.records import Estimate
 from coalmine.records.estimate import rounded_down, rounded_up
+from coalmine.records.privacy import claim_of_model
 from coalmine.statistics.roc import RateEstimate
 from coalmine.visible import visible
 
@@ -178,8 +179,24 @@ def membership_in_plain_words(result: Membership) -> list[str]:
             f"{change.plain_median_bits:.2f} to {change.calibrated_median_bits:.2f}."
         )
     if result.verdict is not None:
-        lines.append(f"Verdict: {visible(result.verdict.statement)}.")
+        lines.append(f"Verdict: {visible(result.verdict.statement)}.{whose_claim(result)}")
     return lines
+
+
+def whose_claim(result: Membership) -> str:
+    """Where the claim that was judged comes from, and what it is for, where the model itself makes it; else nothing."""
+    claim, verdict = claim_of_model(result.model), result.verdict
+    if (
+        claim is None
+        or verdict is None
+        or (claim.epsilon, claim.delta)
+        != (
+            verdict.claimed_epsilon,
+            verdict.claimed_delta,
+        )
+    ):
+        return ""
+    return f" The model's own record of its training claims this, for one {claim.unit}."
 
 
 def evidence_p_value(one: Population) -> float:

@@ -15,6 +15,7 @@ import msgspec
 
 from coalmine.errors import AlteredError, InputError, MissingExtraError, ModelError
 from coalmine.records.documents import Document, check_seal, is_sealed, read_record, sealed
+from coalmine.records.privacy import PrivacyClaim
 from coalmine.storage.decoding import UndecodableError, decode_json
 from coalmine.storage.files import PRIVATE, read_bytes, sha256_of_file, together, write_bytes
 
@@ -47,6 +48,8 @@ class TrainedFiles(msgspec.Struct, frozen=True, kw_only=True):
     # Of the model.safetensors and the config.json that were written with it.
     weights_sha256: str
     config_sha256: str
+    # What private training claims; absent for any other.
+    privacy: PrivacyClaim | msgspec.UnsetType = msgspec.UNSET
 
 
 class ChangedModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +60,8 @@ class ChangedModel(msgspec.Struct, frozen=True, kw_only=True):
     data_sha256: str | None
     # The SHA-256 of the files that were written with it, by name.
     files: dict[str, str]
+    # The claim of the model, where it still holds because nothing was changed by looking at the data again.
+    privacy: PrivacyClaim | msgspec.UnsetType = msgspec.UNSET
 
 
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +106,7 @@ def load_checkpoint(directory: Path, *, device: str, precision: str) -> Stateful
             f"{directory} has no {WEIGHTS_FILE}; if its training was stopped, run the same command again"
         )
     digest = digest_of_weights(directory, config)
-    data_sha256 = trained_on(directory)
+    origins = training_of(directory)
     try:
         network = _fresh_network(config.network)
         tokenizer = tokenizer_from_dict(config.tokenizer)
@@ -126,7 +131,7 @@ def load_checkpoint(directory: Path, *, device: str, precision: str) -> Stateful
     origin = {
         "weights": directory.name,
         "weights_sha256": digest,
-        "trained_on_sha256": data_sha256,
+        **origins.described(),
     }
     return model_of(network, tokenizer, name=directory.resolve().name, origin=origin)
 
@@ -232,21 +237,35 @@ def _refuse_unfinished(directory: Path) -> None:
         )
 
 
-def trained_on(directory: Path) -> str | None:
-    """The hash of the data that a model was trained on; None without a record of its training."""
+class TrainingFacts(NamedTuple):
+    """What the records beside a model say about how it was trained."""
+
+    # Of the data; None without a record.
+    data_sha256: str | None = None
+    privacy: PrivacyClaim | msgspec.UnsetType = msgspec.UNSET
+
+    def described(self) -> dict[str, Any]:
+        """What the description of the model says about it."""
+        claim = self.privacy.described() if self.privacy else None
+        claimed = {} if claim is None else {"privacy": msgspec.to_builtins(claim)}
+        return {"trained_on_sha256": self.data_sha256, **claimed}
+
+
+def training_of(directory: Path) -> TrainingFacts:
+    """How a model was trained, by the record beside it."""
     path = directory / TRAINING_FILE
     if path.exists():
         record = read_record(path, TrainedFiles, schema=TRAINING_SCHEMA, what="the model")
         check_trained(directory, record)
-        return record.data_sha256
+        return TrainingFacts(record.data_sha256, record.privacy)
     for name, schema in CHANGES.items():
         if (directory / name).exists():
             changed = read_record(directory / name, ChangedModel, schema=schema, what="the model")
             _check_written(
                 directory, {file: changed.files.get(file) for file in (WEIGHTS_FILE, CONFIG_FILE)}, name
             )
-            return changed.data_sha256
-    return None
+            return TrainingFacts(changed.data_sha256, changed.privacy)
+    return TrainingFacts()
 
 
 def check_trained(directory: Path, record: TrainedFiles) -> None:

@@ -39,6 +39,11 @@ class Epsilons(NamedTuple):
         return min((one for one in self if one is not None), default=None)
 
     @property
+    def claimed(self) -> float | None:
+        """What is claimed: `best`, rounded up to four digits."""
+        return with_digits_rounded_up(self.best) if self.best else self.best
+
+    @property
     def accountant(self) -> str:
         """Which one gave `best`."""
         return "PLD" if self.pld is not None and self.pld == self.best else "RDP"
@@ -88,16 +93,16 @@ def noise_for(epsilon: float, delta: float, rate: float, steps: int) -> float:
     while above(low, quick=False) <= 0:
         high, low = low, low - 0.5
     found = float(brentq(lambda at: above(at, quick=False), low, high, xtol=_RELATIVE_PRECISION / 2))
-    noise = _rounded_up(math.exp(found))
+    noise = with_digits_rounded_up(math.exp(found))
     while above(math.log(noise), quick=False) > 0:
-        noise = _rounded_up(noise * (1 + _RELATIVE_PRECISION))
+        noise = with_digits_rounded_up(noise * (1 + _RELATIVE_PRECISION))
     return noise
 
 
-def _rounded_up(number: float, digits: int = 4) -> float:
-    """Rounded up to some digits.
+def with_digits_rounded_up(number: float, digits: int = 4) -> float:
+    """A positive number, rounded up to some digits.
 
-    >>> _rounded_up(1.95231)
+    >>> with_digits_rounded_up(1.95231)
     1.953
     """
     places = digits - 1 - math.floor(math.log10(number))

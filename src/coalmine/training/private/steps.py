@@ -109,7 +109,7 @@ class PrivateSteps:
         private = self._private
         found = epsilons(self.noise, self.rate, self.number, private.delta)
         return PrivacyClaim(
-            epsilon=found.best,
+            epsilon=found.claimed,
             delta=private.delta,
             accountant=found.accountant,
             rdp_epsilon=found.rdp,

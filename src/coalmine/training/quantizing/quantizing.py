@@ -15,11 +15,12 @@ from coalmine.errors import ModelError
 from coalmine.models.reference.checkpoint import (
     CONFIG_FILE,
     WEIGHTS_FILE,
+    TrainingFacts,
     check_readable_name,
     digest_of_weights,
     read_config,
     require_torch,
-    trained_on,
+    training_of,
 )
 from coalmine.models.transformers.model_files import (
     ADAPTER_FILE,
@@ -164,11 +165,13 @@ def _written(
         write_bytes(folder / path.name, content, mode=PRIVATE)
         after[path.name] = sha256_of_file(group.where(folder / path.name))
     remove_earlier(folder, after, group)
+    facts = training_of(original.directory) if original.ours else TrainingFacts()
     made = Quantization(
         options=options,
         rounding=_in_words(options),
         model=original.directory.resolve().name,
-        data_sha256=trained_on(original.directory) if original.ours else None,
+        data_sha256=facts.data_sha256,
+        privacy=facts.privacy,
         files=after,
         files_before=before,
         tensors=tuple(tensors),

@@ -25,7 +25,7 @@ from coalmine.models.reference.checkpoint import (
     WEIGHTS_FILE,
     model_files,
     require_torch,
-    trained_on,
+    training_of,
 )
 from coalmine.models.reference.tokens import ReferenceTokenizer
 from coalmine.progress import Progress, Silent
@@ -173,7 +173,7 @@ class _Unlearner:
             weights_sha256_before=sha256_of_file(self._source / WEIGHTS_FILE),
             documents_sha256=forget.sha256,
             keep_sha256=UNSET if kept is None else sha256_of_file(kept),
-            data_sha256=trained_on(self._source),
+            data_sha256=training_of(self._source).data_sha256,
             files={name: sha256_of_file(group.where(folder / name)) for name in (WEIGHTS_FILE, CONFIG_FILE)},
             until_bits=float(limits.mean()),
             until_from=until_from,

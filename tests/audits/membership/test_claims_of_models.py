@@ -1,0 +1,128 @@
+"""The claim of a privately trained model: it flows from its record into membership, findings and the gate by itself."""
+
+import json
+from functools import cache
+
+import msgspec
+import pytest
+
+from cli.in_process import run
+from coalmine import CanarySet, ScriptedModel, check, expose, findings_of, membership, parse_policy, read_run
+from coalmine.models import load_model
+from coalmine.models.reference.checkpoint import TrainingFacts
+from coalmine.records.privacy import claim_of_model
+from coalmine.training.quantizing.quantizing import quantize
+from coalmine.training.trainer import train_documents
+
+FORM = "pin {digits:3}"
+MEMBERS = [f"pin {number:03d}" for number in range(0, 800, 2)]
+PLANTED, WITHHELD = MEMBERS[::2], MEMBERS[1::2]
+RULE = parse_policy("[membership]\nclaim_not_violated = true")
+CLAIM = {"epsilon": 0.5, "delta": 1e-9, "unit": "document"}
+
+
+@cache
+def exposed(remembers, repetitions):
+    """The canaries, and their exposures in a model that has memorized them or not."""
+    memory = dict.fromkeys(PLANTED, 0.4 / len(PLANTED)) if remembers else {}
+    canaries = CanarySet.of(
+        FORM, PLANTED, withheld=WITHHELD, repetitions=repetitions, withhold=0.5, references=50
+    )
+    return canaries, expose(ScriptedModel("pin 0123456789", memory=memory), canaries, method="references")
+
+
+def audited(folder, *, remembers, claim=CLAIM, repetitions=1, **options):
+    canaries, seen = exposed(remembers, repetitions)
+    seen = msgspec.structs.replace(seen, model={**seen.model, "privacy": claim}).beside(seen.candidates, {})
+    canaries.save(folder / "canaries.json")
+    seen.save(folder)
+    found = membership(folder, **options)
+    found.save(folder)
+    return found
+
+
+def test_a_violated_claim_is_a_finding_and_breaks_the_rule(tmp_path):
+    found = audited(tmp_path, remembers=True)
+    assert (found.verdict.claimed_epsilon, found.verdict.claimed_delta) == (0.5, 1e-9)
+    assert (found.verdict.outcome, found.claimed_unit) == ("violated", "document")
+    codes = {one.code: one for one in findings_of(read_run(tmp_path))}
+    assert (codes["CM303"].severity, codes["CM303"].status) == ("critical", "found")
+    result = check(read_run(tmp_path), RULE)
+    assert (result.rules[0].rule, result.outcome, result.exit_code) == (
+        "membership.claim_not_violated",
+        "broken",
+        1,
+    )
+    assert "claimed epsilon 0.5 at delta 1e-09: violated" in result.rules[0].evidence
+
+
+def test_a_claim_that_holds_is_shown_as_no_violation(tmp_path):
+    found = audited(tmp_path, remembers=False)
+    assert found.verdict.outcome == "consistent"
+    [rule] = check(read_run(tmp_path), RULE).rules
+    assert (rule.outcome, rule.words) == ("holds", "no violation shown")
+    shown = run("membership", tmp_path)
+    assert "The model's own record of its training claims this, for one document." in " ".join(
+        shown.said.split()
+    )
+
+
+def test_a_given_claim_goes_before_that_of_the_model(tmp_path):
+    found = audited(tmp_path, remembers=True, claimed_epsilon=7.0, claimed_delta=1e-3)
+    assert (found.verdict.claimed_epsilon, found.verdict.claimed_delta) == (7.0, 1e-3)
+
+
+def test_a_user_has_all_copies_of_a_canary(tmp_path):
+    claim = {**CLAIM, "epsilon": 1.0}
+    for_user = audited(tmp_path / "user", remembers=True, claim={**claim, "unit": "user"}, repetitions=8)
+    assert (for_user.verdict.outcome, for_user.verdict.copies) == ("violated", 1)
+    for_document = audited(tmp_path / "document", remembers=True, claim=claim, repetitions=8)
+    assert (for_document.verdict.outcome, for_document.verdict.copies) == ("too little power", 8)
+
+
+def test_without_a_claim_or_an_audit_the_rule_is_not_shown(tmp_path):
+    assert audited(tmp_path / "none", remembers=True, claim=None).verdict is None
+    [rule] = check(read_run(tmp_path / "none"), RULE).rules
+    assert (rule.outcome, rule.evidence) == ("not_shown", "no claimed epsilon was judged")
+    audited(tmp_path / "weak", remembers=False, confidence=0.8)
+    [rule] = check(read_run(tmp_path / "weak"), RULE).rules
+    assert (rule.outcome, rule.evidence) == ("not_shown", "the claim was judged at a confidence of 0.8")
+    audited(tmp_path / "absent", remembers=False)
+    (tmp_path / "absent" / "membership.json").unlink()
+    [rule] = check(read_run(tmp_path / "absent"), RULE).rules
+    assert (rule.outcome, rule.settle) == ("not_shown", "run `coalmine membership`")
+    [remark] = [one for one in findings_of(read_run(tmp_path / "absent")) if one.code == "CM907"]
+    assert (
+        remark.evidence
+        == "The model claims an epsilon of 0.5 at delta 1e-09 for one document, which was not judged."
+    )
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        None,
+        3,
+        {},
+        {**CLAIM, "epsilon": -1.0},
+        {**CLAIM, "unit": "word"},
+        {**CLAIM, "delta": 2.0},
+        {**CLAIM, "epsilon": "1"},
+    ],
+)
+def test_a_claim_that_cannot_be_read_is_none(said):
+    assert claim_of_model({"privacy": said}) is None
+
+
+def test_a_model_that_was_trained_privately_says_so_also_after_quantizing(tmp_path):
+    options = {"hidden": 8, "embedding": 4, "batch_size": 8, "epochs": 1, "dp_noise": 1.0}
+    trained = train_documents(["ab", "ba", "aab"] * 8, out=tmp_path / "model", **options)
+    claim = {"epsilon": trained.record.privacy.epsilon, "delta": 1e-9, "unit": "document"}
+    assert load_model(tmp_path / "model").describe()["privacy"] == claim
+    quantize(tmp_path / "model", out=tmp_path / "rounded")
+    assert load_model(tmp_path / "rounded").describe()["privacy"] == claim
+    assert (
+        json.loads((tmp_path / "rounded" / "quantization.json").read_bytes())["privacy"]["epsilon"]
+        == claim["epsilon"]
+    )
+    assert TrainingFacts().described() == {"trained_on_sha256": None}
