@@ -21,7 +21,7 @@ from coalmine.models.reference.checkpoint import (
 )
 from coalmine.records.contradictions import count_problems, in_range
 from coalmine.records.documents import Document, Origin
-from coalmine.records.privacy import claim_problems
+from coalmine.records.privacy import PrivacyClaim, claim_problems
 from coalmine.records.watching import Moment, check_moments, manifests_of_watch
 from coalmine.storage.files import PUBLIC, to_json
 from coalmine.training.options import TrainingOptions
