@@ -18,6 +18,7 @@ NAMES = (
     "engines",
     "provenance",
     "scanning",
+    "private_step",
 )
 
 for name in sys.argv[1:] or NAMES:
