@@ -131,21 +131,21 @@ class _Lstm(Function):
         time, rows, size = bent.shape
         of_given = torch.zeros_like(bent) if of_given is None else of_given
         of_cell = torch.zeros_like(bent[0]) if of_last_cell is None else of_last_cell.clone()
-        slopes, of_bent = _lstm_slopes(gates, cells, bent)
-        left = torch.empty_like(gates)
+        # The slopes become the gradients of what goes into the gates, from the last step to the first.
+        left, of_bent = _lstm_slopes(gates, cells, bent)
         parts = left.view(time, rows, 4, size)
         forget = gates[:, :, size : 2 * size]
         later: Tensor | None = None
-        for given, bend, slope, slope_of_end, part, end, now, forgotten in _steps(
-            of_given, of_bent, slopes, slopes[:, :, 3], parts, parts[:, :, 3], left, forget, backwards=True
+        for given, bend, of_cells, end, now, forgotten in _steps(
+            of_given, of_bent, parts[:, :, :3], parts[:, :, 3], left, forget, backwards=True
         ):
             if later is not None:
                 of_state = torch.addmm(given, later, of_hidden)
             else:
                 of_state = given if of_last is None else given + of_last
             of_cell.addcmul_(of_state, bend)
-            torch.mul(slope, of_cell.unsqueeze(1), out=part)
-            torch.mul(slope_of_end, of_state, out=end)
+            of_cells.mul_(of_cell.unsqueeze(1))
+            end.mul_(of_state)
             of_cell.mul_(forgotten)
             later = now
         weight_read, weight_hidden, *biases = ctx.parameters
@@ -172,7 +172,7 @@ def _lstm_slopes(gates: Tensor, cells: Tensor, bent: Tensor) -> tuple[Tensor, Te
     slopes[:, :, 1].mul_(cells[:-1])
     torch.addcmul(of_input, of_input * candidate, candidate, value=-1, out=slopes[:, :, 2])
     slopes[:, :, 3].mul_(bent)
-    return slopes, torch.addcmul(of_output, of_output * bent, bent, value=-1)
+    return slopes.view_as(gates), torch.addcmul(of_output, of_output * bent, bent, value=-1)
 
 
 class _Gru(Function):
