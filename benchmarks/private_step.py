@@ -2,13 +2,16 @@
 
 Ghost clipping, the loop over units, opacus, and torch's vmap over per-row gradients, for the LSTM with two layers of 200 and for the
 preset "transformer": by turns on the same batch, in processor time of one thread. A step is a forward and a backward pass, clipping,
-and Adam; noise is left out everywhere. Opacus is not a dependency of coalmine, and is left out if it is not installed:
-`pip install --no-deps --target DIR opacus opt_einsum`, and `PYTHONPATH=DIR`.
+and Adam; noise is left out everywhere. Memory is what three steps take beyond the libraries, the weights and the batch. Opacus is
+not a dependency of coalmine, and is left out if it is not installed: `pip install --no-deps --target DIR opacus opt_einsum`, and
+`PYTHONPATH=DIR`.
 """
 
 from __future__ import annotations
 
 import argparse
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from statistics import median
@@ -19,6 +22,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 
+from benchmarks.vocabularies import forget_peak, status
 from coalmine.corpus import embedded_documents
 from coalmine.models.reference.networks import Network, NetworkConfig, build_network
 from coalmine.models.reference.tokens import CharacterTokenizer
@@ -197,16 +201,41 @@ def measured(preset: str, rounds: int) -> None:
     for name, own in seconds.items():
         ratios = [one / plain for one, plain in zip(own, seconds["plain step"], strict=True)]
         print(
-            f"{name}: {1000 * median(own):.0f} ms, {median(ratios):.2f} times a plain step ({min(ratios):.2f} to {max(ratios):.2f})"
+            f"{name}: {1000 * median(own):.0f} ms, {median(ratios):.2f} times a plain step ({min(ratios):.2f} to {max(ratios):.2f}), "
+            f"{memory(preset, name)}",
+            flush=True,
         )
+
+
+def memory(preset: str, name: str) -> str:
+    """What steps take, from a process of their own."""
+    child = [sys.executable, "-m", "benchmarks.private_step", "--grown", preset, name]
+    return subprocess.run(child, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def grown(preset: str, name: str) -> str:
+    """By how much three steps make this process grow."""
+    lesson = Lesson(preset)
+    step = WAYS[name](lesson)
+    before = forget_peak()
+    for _ in range(3):
+        lesson.network.zero_grad(set_to_none=True)
+        step()
+    return f"{(status('VmHWM') - before) / 1024:.0f} MB"
 
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument(
+        "--grown", nargs=2, metavar=("PRESET", "WAY"), help="print the memory of one way only"
+    )
     given = parser.parse_args(arguments)
     torch.set_num_threads(1)
     keep_pages()  # as commands do
+    if given.grown:
+        print(grown(*given.grown))
+        return
     for preset in ("char-lstm", "transformer"):
         measured(preset, given.rounds)
 
