@@ -20,9 +20,10 @@ from coalmine.training.private.clipping.units import UnitRows
 class GhostClipping:
     """Clips all units at once: in one backward pass, layers record the factors of their gradients and no sums over rows.
 
-    It keeps what layers read and the gradients of what they give until the pass is over, which takes about twice the memory of a
-    plain pass. The first pass over two units or more is checked against autograd; if they disagree, or if a pass is not what the
-    rules of the layers expect, a loop takes over for good, and `reason` says why.
+    It keeps what layers read and the gradients of what they give until the pass is over, which takes up to twice the memory of a
+    plain pass, and at most `KEPT` numbers besides. The first pass over two units or more is checked against autograd, for which a plain
+    pass is in memory too. If they disagree, or if a pass is not what the rules of the layers expect, a loop takes over for good, and
+    `reason` says why.
     """
 
     def __init__(self, network: nn.Module, rules: dict[nn.Module, Rule]) -> None:
