@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 
 import numpy as np
@@ -106,7 +107,7 @@ def loop(lesson: Lesson) -> Step:
         one = torch.tensor([0])
         return torch.cat(
             [
-                clipping.add_clipped(lambda at=row: lesson.losses(rows=slice(at, at + 1)), one, 1, CLIP)
+                clipping.add_clipped(partial(lesson.losses, rows=slice(row, row + 1)), one, 1, CLIP)
                 for row in range(len(lesson.units))
             ]
         )
@@ -122,7 +123,7 @@ def opacus(lesson: Lesson) -> Step:
     config = lesson.network.config
     if config.architecture == "lstm":
         theirs = DPLSTM(config.embedding, config.hidden, config.layers, batch_first=True)
-        theirs.load_state_dict(lesson.network.recurrent.state_dict())
+        theirs.load_state_dict(lesson.network.get_submodule("recurrent").state_dict())
         lesson.network.recurrent = theirs
     network = GradSampleModule(lesson.network, loss_reduction="sum")
 
