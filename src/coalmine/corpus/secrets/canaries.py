@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
 from msgspec import UNSET
@@ -69,7 +69,7 @@ def canaries_of(
     (10000, 100)
     """
     these = list(secrets)
-    known = [*((one.kind, one.text) for one in these), *others]
+    known = chain(((one.kind, one.text) for one in these), others)
     return _Making(these, NaturalOptions() if options is None else options, known).made()
 
 
@@ -87,11 +87,18 @@ class _Making:
     """All secrets, while canaries are made of them."""
 
     def __init__(
-        self, secrets: Sequence[NaturalSecret], options: NaturalOptions, known: Sequence[tuple[str, str]]
+        self, secrets: Sequence[NaturalSecret], options: NaturalOptions, known: Iterable[tuple[str, str]]
     ) -> None:
         self._secrets, self._options = secrets, options
-        self._book = AddressBook(dict.fromkeys(text for kind, text in known if kind == "email"))
-        self._known = {_essence(kind, text) for kind, text in known}
+        # What is not a reference. Of all secrets, only this is in memory.
+        self._known: set[tuple[str, str]] = set()
+        addresses: dict[str, None] = {}
+        for kind, text in known:
+            if kind == "email":
+                addresses[text] = None
+            else:
+                self._known.add(_essence(kind, text))
+        self._book = AddressBook(addresses)
         # No two canaries have the same text.
         self._taken: set[str] = set()
 

@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from hashlib import blake2b
+from operator import itemgetter
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -78,7 +79,7 @@ class Tallies(Generic[Tally]):
             yield merged
 
     def _sorted(self) -> list[tuple[bytes, Tally]]:
-        return sorted(((_key(names), tally) for names, tally in self.here.items()), key=lambda one: one[0])
+        return sorted([(_key(names), tally) for names, tally in self.here.items()], key=itemgetter(0))
 
     def _spill(self) -> None:
         path = self._folder / f"tallies-{id(self):x}-{len(self._files)}"

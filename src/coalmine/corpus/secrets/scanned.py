@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from coalmine.corpus.files.documents import Fields
@@ -60,14 +60,12 @@ def canaries_of_scan(
             f"{corpus} is not the corpus that the scan in {folder} is of, or it was changed since; scan it again"
         )
     fields = found_there.fields
-    everything = list(distinct_in(folder))
-    found = [one for one in everything if not one.specimen]
-    chosen = heapq.nsmallest(asked.most, found, key=_urgency)
+    too_many: Counter[str] = Counter()
+    chosen = heapq.nsmallest(asked.most, _counted(distinct_in(folder), too_many), key=_urgency)
     before = dict(_texts_before(chosen, corpus, fields))
     own = {kind.name: kind.written_as or "" for kind in map(kind_of_format, formats)}
     secrets = [_natural(one, before, own) for one in sorted(chosen, key=_urgency)]
-    made = canaries_of(secrets, asked, others=[(one.kind, one.text) for one in everything])
-    too_many = Counter(one.kind for one in found)
+    made = canaries_of(secrets, asked, others=((one.kind, one.text) for one in distinct_in(folder)))
     too_many.subtract(Counter(one.kind for one in chosen))
     why = f"more than {asked.most:,} secrets were found, and others are more sensitive or more repeated"
     scanned = ScannedCorpus(
@@ -77,6 +75,14 @@ def canaries_of_scan(
         made.canaries.with_scanned(scanned),
         {**made.left_out, **{(kind, why): count for kind, count in too_many.items() if count}},
     )
+
+
+def _counted(distinct: Iterable[DistinctSecret], counts: Counter[str]) -> Iterator[DistinctSecret]:
+    """Those that are somebody's secret, counted by kind as they pass."""
+    for one in distinct:
+        if not one.specimen:
+            counts[one.kind] += 1
+            yield one
 
 
 def _urgency(one: DistinctSecret) -> tuple[int, int, int, int]:

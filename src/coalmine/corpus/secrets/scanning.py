@@ -210,29 +210,29 @@ class _Reading:
     def occurrences(self, candidates: Sequence[Found]) -> list[SecretOccurrence]:
         """Where the secrets among them are; they are asked for in order."""
         found: list[SecretOccurrence] = []
-        # Where the document ends that the last one was in.
-        first = document_end = document = -1
+        # Where the piece ends that the last one was in, and its document; and where that document begins.
+        piece_end = document_end = first = document = -1
         user: str | None = None
         for kind, start, end, text, value, specimen in candidates:
             if value is None:
                 continue
+            if start >= piece_end:
+                begin, piece_end, first_begin, piece = self._piece_at(start)
+                ends, numbers, users = piece.ends, piece.numbers, piece.users
             if start >= document_end:
-                first, document_end, document, user = self._document_at(start)
+                place = bisect_right(ends, start - begin)
+                first, document_end = begin + ends[place - 1] if place else first_begin, begin + ends[place]
+                document, user = numbers[place], None if users is None else users[place]
             found.append(
                 SecretOccurrence(document, user, kind.name, start - first, end - first, text, value, specimen)
             )
         return found
 
-    def _document_at(self, start: int) -> tuple[int, int, int, str | None]:
-        """Where the document begins that has this byte, where it or its piece ends, its number, and whose it is."""
-        begin, piece_end, first_begin, piece = self._pieces[0]
-        while piece_end <= start:
+    def _piece_at(self, start: int) -> tuple[int, int, int, TextPiece]:
+        """Where the piece begins that has this byte, where it ends, where its first document begins, and the piece."""
+        while self._pieces[0][1] <= start:
             self._pieces.popleft()
-            begin, piece_end, first_begin, piece = self._pieces[0]
-        place = bisect_right(piece.ends, start - begin)
-        first = begin + piece.ends[place - 1] if place else first_begin
-        user = None if piece.users is None else piece.users[place]
-        return first, begin + piece.ends[place], piece.numbers[place], user
+        return self._pieces[0]
 
     def check(self) -> None:
         """Raise a CorpusError if there was nothing, or if it changed meanwhile."""
