@@ -22,7 +22,7 @@ from coalmine.corpus import Fields, embedded_documents
 from coalmine.corpus.secrets.finding import SecretFinder
 from coalmine.corpus.secrets.kinds import KINDS, chosen_kinds
 
-ROUNDS = 3
+ROUNDS = 7
 USERS = 1_000
 # Each measurement of memory has a process of its own, so that its peak is its own.
 CHILD = "import sys; sys.path.insert(0, sys.argv[1]); import scanning; scanning.measure_memory(*sys.argv[2:])"
@@ -144,14 +144,18 @@ def measure_memory(path: str, out: str) -> None:
 
 
 def compare_memory(folder: Path, megabytes: float) -> None:
-    """The peak for a corpus and for one ten times as large, and for a text file of one line."""
-    for share in (0.1, 1.0):
-        path = folder / f"{share}.jsonl"
-        write_mail(path, share * megabytes)
+    """The peak for a corpus and for one ten times as large, and for files of one line."""
+    for times in (1, 10):
+        path = folder / f"{times}.jsonl"
+        write_mail(path, times * megabytes)
         print(f"peak memory, {path.stat().st_size / 1e6:.0f} MB of JSON lines: {_peak(path, folder)} MB")
-    line = folder / "line.txt"
-    line.write_text(" ".join(text.replace("\n", " ") for text in mail(100)), "utf-8")
-    print(f"peak memory, a line of {line.stat().st_size / 1e6:.0f} MB: {_peak(line, folder)} MB")
+    long = " ".join(text.replace("\n", " ") for text in mail(100))
+    lines = {".txt": long, ".jsonl": json.dumps({"text": long}, ensure_ascii=False) + "\n"}
+    for suffix, content in lines.items():
+        line = folder / f"line{suffix}"
+        line.write_text(content, "utf-8")
+        size = line.stat().st_size / 1e6
+        print(f"peak memory, one line of {size:.0f} MB in {suffix}: {_peak(line, folder)} MB")
 
 
 def _peak(path: Path, folder: Path) -> str:
