@@ -20,6 +20,10 @@ def make_inputs(server, folder):
         lines.write("0123456789: the code\n" * 3)
         repeated = "a line that is there more than once, long enough to be cut out of its second copy and of its third"
         lines.write(f"{repeated}\n" * 3)
+    notes = [f"the line {number} of some notes, about nothing at all" for number in range(30)]
+    (folder / "notes.txt").write_text(
+        "".join(f"{one}\n" for one in [*notes, *["the number is 713 853 4921"] * 3])
+    )
     with open(folder / "pairs.jsonl", "w", encoding="utf-8") as rows:
         for number in range(40):
             digits = f"{(number * 7919) % 10_000:04d}"
@@ -83,6 +87,10 @@ def cases(inputs):
         "recite": Case(
             ("recite", model, inputs / "index", "--contexts", "8", "--suffix", "4", "--per-bucket", "20", *out),
             ("no figures", "small questions"),
+        ),
+        "audit": Case(
+            ("audit", model, "--data", inputs / "notes.txt", "--minutes", "1", *out),
+            ("still clock", "no figures", "small questions"),
         ),
         "index": Case(("index", inputs / "corpus.txt", *out), ("small shards",)),
         "index --overwrite": Case(

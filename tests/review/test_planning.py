@@ -77,7 +77,10 @@ class Running(Toy):
         return False
 
     def run(self, _subject, settings, _running):
+        del settings
         self.clock.append(self.clock[-1] + self.seconds)
+
+    def asked(self, _subject, settings):
         return Asked(f"{settings['parts']} were asked")
 
 

@@ -78,6 +78,11 @@ class _Running:
         done = record if step.is_done(self._subject) else self._run(step, record, place)
         took = (record.seconds or 0.0) + self._clock() - began
         status = "done" if done.status == "running" else done.status
+        if status == "done":
+            step.forget(self._subject)
+            asked = step.asked(self._subject, record.settings)
+            if asked is not None:
+                done = msgspec.structs.replace(done, size=asked.size, why=asked.cut)
         self._put(msgspec.structs.replace(done, status=status, seconds=round(took, 1)))
 
     def _in_time(self, step: ReviewStep, record: StepRecord) -> StepRecord:
@@ -105,7 +110,7 @@ class _Running:
         shown = StepProgress(self._progress, self._clock, place=place, end=end)
         running = StepRun(self._subject.folder / step.name, self._engine, shown)
         try:
-            asked = step.run(self._subject, record.settings, running)
+            step.run(self._subject, record.settings, running)
         except OutOfTime:
             why = (
                 f"the time was up before it was finished (planned: {duration(record.expected_seconds)}); run the same command with more "
@@ -114,7 +119,7 @@ class _Running:
             return msgspec.structs.replace(record, status="no_time", why=why)
         except _NO_ANSWER as problem:
             return msgspec.structs.replace(record, status="not_applicable", why=problem.shown())
-        return record if asked is None else msgspec.structs.replace(record, size=asked.size, why=asked.cut)
+        return record
 
     def _put(self, record: StepRecord) -> None:
         steps = tuple(record if one.name == record.name else one for one in self.review.steps)

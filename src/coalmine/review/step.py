@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, NamedTuple
 
+from coalmine.engines.ledger import Ledger
 from coalmine.review.subject import StepRun, Subject
 
 
@@ -65,12 +66,19 @@ class ReviewStep(ABC):
         """What fits into so many seconds."""
 
     @abstractmethod
-    def run(self, subject: Subject, settings: dict[str, Any], running: StepRun) -> Asked | None:
-        """Ask the model, and write the results into the folder; what was stopped resumes there.
+    def run(self, subject: Subject, settings: dict[str, Any], running: StepRun) -> None:
+        """Ask the model, and write the results into the folder; what was stopped resumes there."""
 
-        Returns what was asked where that was not known before.
-        """
+    def asked(self, subject: Subject, settings: dict[str, Any]) -> Asked | None:
+        """What its results say was asked, where that was not known before; None where the plan says it."""
+        del subject, settings
+        return None
 
     def is_done(self, subject: Subject) -> bool:
         """Whether its results are there."""
         return all((subject.folder / self.name / name).is_file() for name in self.files)
+
+    def forget(self, subject: Subject) -> None:
+        """Remove what a run left that was killed once its results were there: what would resume it is not needed any more."""
+        for folder in {(subject.folder / self.name / name).parent for name in self.files}:
+            Ledger(folder).forget()

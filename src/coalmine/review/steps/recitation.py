@@ -103,6 +103,7 @@ class RecitationStep(ReviewStep):
             "contexts": list(cuts.contexts),
             "sequences": number,
             "baseline": compared,
+            "all": number == most,
         }
         return Sized(
             settings,
@@ -113,7 +114,7 @@ class RecitationStep(ReviewStep):
             else f"{number:,} sequences were tried and not {most:,}, to fit into the time",
         )
 
-    def run(self, subject: Subject, settings: dict[str, Any], running: StepRun) -> Asked:
+    def run(self, subject: Subject, settings: dict[str, Any], running: StepRun) -> None:
         """Index the corpus, and ask."""
         masked = isinstance(subject.model, MaskedModel)
         sizes: dict[str, Any] = (
@@ -124,7 +125,7 @@ class RecitationStep(ReviewStep):
         options = RecitationOptions(
             max_sequences=settings["sequences"], greedy_only=True, seed=subject.seed, **sizes
         )
-        found = recite(
+        recite(
             subject.model,
             self._index(subject, running),
             options,
@@ -133,14 +134,13 @@ class RecitationStep(ReviewStep):
             engine=running.engine,
             progress=running.progress,
         )
-        said, cut = (
-            _in_words(settings),
-            f"{settings['sequences']:,} sequences were tried and not more, to fit into the time",
-        )
-        return Asked(
-            f"{found.sequences:,} sequences, {said}",
-            cut if found.sequences >= settings["sequences"] < MOST else "",
-        )
+
+    def asked(self, subject: Subject, settings: dict[str, Any]) -> Asked:
+        """How many sequences there were."""
+        number = RECITATIONS.load(subject.folder / self.name).sequences
+        cut = f"{number:,} sequences were tried and not more, to fit into the time"
+        whole = settings.get("all", False) or number < settings["sequences"]
+        return Asked(f"{number:,} sequences, {_in_words(settings)}", "" if whole else cut)
 
     def _index(self, subject: Subject, running: StepRun) -> CorpusIndex:
         if subject.index is not None:

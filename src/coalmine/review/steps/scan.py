@@ -8,6 +8,7 @@ from coalmine.corpus.secrets.results import SCANS
 from coalmine.corpus.secrets.scanning import scan
 from coalmine.review.step import Asked, ReviewStep, Sized, TooLong
 from coalmine.review.subject import StepRun, Subject
+from coalmine.storage.unfinished import UNFINISHED_FILE
 
 # Characters per second, where that could not be measured.
 SPEED = 2e7
@@ -41,10 +42,19 @@ class ScanStep(ReviewStep):
             return TooLong(took)
         return Sized({}, took, f"{subject.gathered.training.documents:,} documents")
 
-    def run(self, subject: Subject, settings: dict[str, Any], running: StepRun) -> Asked:
-        """Scan, and say what was found."""
+    def is_done(self, subject: Subject) -> bool:
+        """Whether its results are there, and nothing of a run that was killed."""
+        return super().is_done(subject) and not (subject.folder / self.name / UNFINISHED_FILE).exists()
+
+    def run(self, subject: Subject, settings: dict[str, Any], running: StepRun) -> None:
+        """Scan."""
         del settings
-        found = scan(subject.data, running.folder, fields=subject.fields, progress=running.progress)
+        scan(subject.data, running.folder, fields=subject.fields, progress=running.progress)
+
+    def asked(self, subject: Subject, settings: dict[str, Any]) -> Asked:
+        """What was found."""
+        del settings
+        found = SCANS.load(subject.folder / self.name)
         kinds = ", ".join(f"{one.kind} {one.secrets:,}" for one in found.kinds if one.secrets)
         there = f"{found.secrets:,} {'secret' if found.secrets == 1 else 'secrets'}"
         return Asked(f"{there} in {found.documents:,} documents" + (f": {kinds}" if kinds else ""))
