@@ -1,0 +1,148 @@
+"""What do defenses do to memorization, and what do they cost? Sections 9.1 and 9.3 of the Secret Sharer, with many canaries.
+
+    python experiments/defenses.py --treebank PTB.txt --work DIR
+
+takes the first 5% of the Penn Treebank, plants canaries once and eight times each (half of them withheld by coins), and lets `coalmine
+defend` train and audit three models with each defense: dropout, weight decay, quantization, and private training from an epsilon of 0.65
+to 10^9, with RMSProp; then private training with SGD. Rows go to experiments/results/defenses.csv, and what was measured of each model to
+defenses.json. What is in DIR already is not trained again. It takes about an hour and a half on two cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from coalmine.audits.defenses.measuring import defend
+from coalmine.audits.defenses.results import Bench, DefenseRow
+from coalmine.corpus.planting.options import PlantOptions
+from coalmine.storage.files import whole_file, write_json
+
+RESULTS = Path(__file__).parent / "results"
+# 5% of the lines of the paper's training text.
+LINES = 2_103
+SECRET = "the random number is {digits:6}"
+PLANTING = PlantOptions(canaries=24, repeat=(1, 8), withhold=0.5)
+NETWORK: dict[str, Any] = {"hidden": 100, "layers": 1, "embedding": 32, "batch_size": 64, "epochs": 20}
+
+
+class Part(NamedTuple):
+    """One bench: an optimizer, and the defenses that are tried with it."""
+
+    optimizer: str
+    learning_rate: float
+    defenses: tuple[str, ...]
+
+
+PARTS = (
+    Part(
+        "rmsprop",
+        5e-3,
+        (
+            "none",
+            *(f"dp={epsilon}" for epsilon in ("0.65", "1.21", "5.26", "89", "1e9")),
+            "quantize=256",
+            "int8",
+            *(f"dropout={rate}" for rate in (0.2, 0.5, 0.9)),
+            *(f"weight-decay={pull}" for pull in ("0.0001", "0.001")),
+            "early-stopping=0",
+        ),
+    ),
+    Part("sgd", 2.0, ("none", "dp=5.26", "dp=1e9")),
+)
+
+COLUMNS = (
+    "optimizer",
+    "defense",
+    "trainings",
+    "loss_bits",
+    "loss_lowest",
+    "loss_highest",
+    "median_exposure_once",
+    "once_low",
+    "once_high",
+    "median_exposure_8_times",
+    "extracted",
+    "searched",
+    "adjusted_p_value",
+    "claimed_epsilon",
+    "audited_epsilon",
+    "seconds",
+)
+
+
+def rows_of(optimizer: str, bench: Bench) -> Iterator[dict[str, Any]]:
+    """The rows of the table, one per defense."""
+    for row in bench.rows:
+        yield {"optimizer": optimizer, "defense": row.defense.name, **numbers_of(row)}
+
+
+def numbers_of(row: DefenseRow) -> dict[str, Any]:
+    """What was measured with one defense; nothing where it could not be measured."""
+    once, eight = row.by_copies.get("1"), row.by_copies.get("8")
+    return {
+        "trainings": row.trainings,
+        "loss_bits": row.loss and row.loss.mean,
+        "loss_lowest": row.loss and row.loss.low,
+        "loss_highest": row.loss and row.loss.high,
+        "median_exposure_once": once and once.value,
+        "once_low": once and once.low,
+        "once_high": once and once.high,
+        "median_exposure_8_times": eight and eight.value,
+        "extracted": row.extracted,
+        "searched": row.searched,
+        "adjusted_p_value": row.adjusted_p_value,
+        "claimed_epsilon": row.claimed_epsilon,
+        "audited_epsilon": row.audited_epsilon,
+        "seconds": row.seconds and row.seconds.mean,
+    }
+
+
+def main() -> None:
+    """Run both benches, and write their rows as they come."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--treebank", type=Path, required=True)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--engine", default="here")
+    parser.add_argument(
+        "--only", nargs="*", default=[], help="kinds of defenses to train now, such as dropout"
+    )
+    given = parser.parse_args()
+    given.work.mkdir(parents=True, exist_ok=True)
+    corpus = given.work / "treebank.txt"
+    with given.treebank.open(encoding="utf-8") as lines:
+        corpus.write_text("".join(islice(lines, LINES)), encoding="utf-8")
+    rows: list[dict[str, Any]] = []
+    benches: dict[str, Any] = {}
+    for part in PARTS:
+        chosen = [one for one in part.defenses if not given.only or one.partition("=")[0] in given.only]
+        bench = defend(
+            corpus,
+            given.work / part.optimizer,
+            chosen,
+            format=SECRET,
+            planting=PLANTING,
+            training={**NETWORK, "optimizer": part.optimizer, "learning_rate": part.learning_rate},
+            engine=given.engine,
+            sequences=100,
+            delta=1e-9,
+        )
+        benches[part.optimizer] = msgspec.to_builtins(bench)
+        rows += rows_of(part.optimizer, bench)
+        for row in rows_of(part.optimizer, bench):
+            print(row, flush=True)
+        write_json(RESULTS / "defenses.json", benches)
+        with whole_file(RESULTS / "defenses.csv") as path, path.open("w", newline="") as lines:
+            writer = csv.DictWriter(lines, COLUMNS, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()
