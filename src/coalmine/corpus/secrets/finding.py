@@ -188,7 +188,11 @@ class _Matcher:
             end = self._open_end(content, begin, end)
         raw = content[begin:end]
         known = self._known.get(raw) or self._judged(raw)
-        if not known[1] or (self._is_number and _is_part_of_longer(content, begin, begin + known[1])):
+        # What follows a part of a match is something else by the rules of its kind.
+        is_whole = known[1] == len(raw)
+        if not known[1] or (
+            self._is_number and _is_part_of_longer(content, begin, end if is_whole else None)
+        ):
             return None
         return begin, -begin - known[1], number, known
 
@@ -236,10 +240,12 @@ class _Matcher:
         return int(found.end()) if found else end
 
 
-def _is_part_of_longer(content: bytes, begin: int, end: int) -> bool:
-    """Whether a decimal point or a hyphen joins more digits to a number."""
-    return (begin > 1 and content[begin - 1] in _JOINS and _is_digit(content[begin - 2])) or (
-        end + 1 < len(content) and content[end] in _JOINS and _is_digit(content[end + 1])
+def _is_part_of_longer(content: bytes, begin: int, end: int | None) -> bool:
+    """Whether a decimal point or a hyphen joins more digits to a number; without `end`, only before it."""
+    if begin > 1 and content[begin - 1] in _JOINS and _is_digit(content[begin - 2]):
+        return True
+    return (
+        end is not None and end + 1 < len(content) and content[end] in _JOINS and _is_digit(content[end + 1])
     )
 
 
