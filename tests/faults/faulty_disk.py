@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from faults import moments
+
 SOURCE = Path(__file__).with_suffix(".c")
 KINDS = (
     "open",
@@ -69,7 +71,7 @@ def disarm():
     arm(Fault("/", (), 0, 0), os.devnull)
 
 
-def prepare(without=()):
+def prepare(without=(), changes=()):
     """In the process: keep what is unfinished after each step, take small steps, and be quick about the rest."""
     import typer.main
 
@@ -87,6 +89,8 @@ def prepare(without=()):
     if isinstance(main.app, typer.Typer):
         main.app = typer.main.get_command(main.app)  # made once, and not for each run
     sys.modules.update(dict.fromkeys(without))
+    for change in changes:
+        moments.CHANGES[change]()
 
 
 def said(log):

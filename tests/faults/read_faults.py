@@ -31,7 +31,7 @@ def sweep():
     """In a child: try faults of one case, all of them or so many that there is time for, and print what was wrong."""
     inputs, name, how_many = sys.argv[1:]
     case = case_named(name)
-    faulty_disk.prepare(case.without)
+    faulty_disk.prepare(case.without, case.changes)
     bench = Bench(case, inputs)
     found = faults_of(bench)
     faults = found[: case.most // 2] if how_many == "some" else found

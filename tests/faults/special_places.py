@@ -95,10 +95,11 @@ def sweep():
     """In a child: try every place of one case, and print what was wrong."""
     inputs, name, _ = sys.argv[1:]
     case = case_named(name)
-    faulty_disk.prepare(case.without)
+    faulty_disk.prepare(case.without, case.changes)
     bench = Bench(case, inputs)
-    # All that took a name, those files among it that are gone in the end.
-    written = sorted({path[1:] for kind, path in bench.calls if kind == "rename" and ".work." not in path})
+    # All that took a name in the directory itself, those files among it that are gone in the end.
+    renamed = {path[1:] for kind, path in bench.calls if kind == "rename" and ".work." not in path}
+    written = sorted(name for name in renamed if "/" not in name)
     wrong = [problem for place in written for kind in makers() for problem in problems(bench, place, kind)]
     bench.close()
     print(json.dumps({"calls": len(written), "faults": len(written) * len(makers()), "wrong": wrong}))

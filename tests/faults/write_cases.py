@@ -39,6 +39,8 @@ class Case(NamedTuple):
     prints: bool = False
     # Packages that it has to do without, because what it does with them takes long.
     without: tuple = ()
+    # What else is not as usual, see `moments.CHANGES`.
+    changes: tuple = ()
     # How many faults are tried where there is no time for all.
     most: int = 45
 
@@ -93,6 +95,8 @@ def _write_corpora(folder):
     lines = "".join(f"{text}\n" for text in texts).encode()
     in_rows = "".join(json.dumps(row) + "\n" for row in rows).encode()
     (folder / "corpus.txt").write_bytes(lines)
+    notes = [*texts[:20], *["document number 713 853 4921"] * 3]
+    (folder / "notes.txt").write_text("".join(f"{text}\n" for text in notes))
     (folder / "corpus.txt.gz").write_bytes(gzip.compress(lines))
     (folder / "corpus.jsonl").write_bytes(in_rows)
     with pa.CompressedOutputStream(str(folder / "corpus.jsonl.zst"), "zstd") as stream:
@@ -298,6 +302,16 @@ def _audits():
         unfinished=("unfinished*",),
         pairs=(("recitation.json", "sequences.parquet"),),
         without=("vl_convert",),
+    )
+    yield Case(
+        "audit",
+        ("audit", "model-1", "--data", "notes.txt", "--minutes", "1", "-o", "out"),
+        # The plan is written before and after each step.
+        unfinished=("unfinished*", "review.json", "tokenizer.json", "shard-*"),
+        pairs=(("secrets/exposure/exposure.json", "secrets/exposure/scores.parquet"),),
+        without=("vl_convert",),
+        changes=("still clock",),
+        most=8,
     )
 
 

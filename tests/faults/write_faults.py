@@ -183,6 +183,8 @@ def contents(folder):
         if path.name.endswith((".sqlite-wal", ".sqlite-shm")):
             continue  # part of the database
         found[name] = path.read_bytes() if path.suffix != ".sqlite" else answers_in(path)
+        if path.name == "report.html" and (path.parent / "review.json").exists():
+            found[name] = path.read_bytes().rstrip().endswith(b"</html>")  # it says when its command was run
         if path.name == RUN_FILE:
             record = json.loads(path.read_bytes())
             found[name] = {key: value for key, value in record.items() if key not in CLOCKS}
@@ -247,7 +249,7 @@ def sweep():
     """In a child: try faults of one case, all of them or so many that there is time for, and print what was wrong."""
     inputs, name, how_many = sys.argv[1:]
     case = case_named(name)
-    faulty_disk.prepare(case.without)
+    faulty_disk.prepare(case.without, case.changes)
     bench = Bench(case, inputs)
     alone, on = once(bench), from_then_on(bench)
     if how_many == "some":
