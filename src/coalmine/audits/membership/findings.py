@@ -17,7 +17,6 @@ from coalmine.evidence.words import format_name
 from coalmine.records import Estimate
 from coalmine.records.estimate import rounded_down
 from coalmine.records.privacy import DescribedClaim, claim_of_model
-from coalmine.training.record import TRAININGS
 
 CATALOG = Catalog(
     {
@@ -267,8 +266,8 @@ def no_claim(run: Run) -> Iterator[Finding]:
 
 
 def _claim_of_training(run: Run) -> DescribedClaim | None:
-    """What the model of a run claims, by its results or by its training.json."""
+    """What the model of a run claims, by its results or by the record of its training."""
     claim = claim_of_model(run.model or {})
-    for _, record in () if claim else run.all(TRAININGS):
+    for _, record in () if claim else run.trainings:
         claim = record.privacy.described() if record.privacy else claim
     return claim

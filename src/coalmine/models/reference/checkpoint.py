@@ -33,6 +33,8 @@ SCHEMA = "coalmine.model/1"
 TRAINING_SCHEMA = "coalmine.training/1"
 QUANTIZATION_FILE = "quantization.json"
 QUANTIZATION_SCHEMA = "coalmine.quantization/1"
+FINETUNING_FILE = "finetuning.json"
+FINETUNING_SCHEMA = "coalmine.finetuning/1"
 UNLEARNING_FILE = "unlearning.json"
 UNLEARNING_SCHEMA = "coalmine.unlearning/1"
 # The records of what was made of a trained model, with their schemas: a model has at most one of them, and then no training.json.
@@ -266,6 +268,21 @@ def training_of(directory: Path) -> TrainingFacts:
             )
             return TrainingFacts(changed.data_sha256, changed.privacy)
     return TrainingFacts()
+
+
+def finetuning_of(directory: Path) -> TrainingFacts:
+    """How a transformers checkpoint or an adapter was fine-tuned, if `coalmine finetune` did so."""
+    from coalmine.models.transformers.model_files import ADAPTER_FILE, ADAPTER_WEIGHTS_FILE
+
+    path = directory / FINETUNING_FILE
+    if not path.exists():
+        return TrainingFacts()
+    record = read_record(path, TrainedFiles, schema=FINETUNING_SCHEMA, what="the model")
+    adapted = (directory / ADAPTER_FILE).exists()
+    names = (ADAPTER_WEIGHTS_FILE, ADAPTER_FILE) if adapted else (WEIGHTS_FILE, CONFIG_FILE)
+    hashes = (record.weights_sha256, record.config_sha256)
+    _check_written(directory, dict(zip(names, hashes, strict=True)), FINETUNING_FILE)
+    return TrainingFacts(record.data_sha256, record.privacy)
 
 
 def check_trained(directory: Path, record: TrainedFiles) -> None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from coalmine.errors import MissingExtraError, ModelError
 from coalmine.models.offline import offline
+from coalmine.models.reference.checkpoint import finetuning_of
 from coalmine.models.transformers.adapter_base import base_of_adapter
 from coalmine.models.transformers.adapter_tensors import every_tensor
 from coalmine.models.transformers.building import no_larger_than
@@ -83,6 +84,9 @@ def load_pretrained(
             check_written_ids(home, tokenizer.backend_tokenizer)
             check_ids(tokenizer.backend_tokenizer, _rows(model), f"the tokenizer of {home}")
     origin = {"weights": directory.name, "weights_sha256": [sha256_of_file(path) for path in files]}
+    facts = finetuning_of(directory)
+    if facts.data_sha256 is not None:
+        origin |= facts.described()
     return Pretrained(model, tokenizer, directory.resolve().name, origin)
 
 

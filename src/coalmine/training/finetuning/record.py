@@ -10,28 +10,27 @@ from pathlib import Path
 import msgspec
 
 from coalmine.engines.ledger import UNITS_FILE, WORK_FILES
+from coalmine.models.reference.checkpoint import FINETUNING_FILE, FINETUNING_SCHEMA, TrainedFiles
 from coalmine.records.contradictions import count_problems, in_range
 from coalmine.records.documents import Document, Origin
-from coalmine.records.privacy import PrivacyClaim
 from coalmine.storage.files import PUBLIC, to_json
 from coalmine.training.finetuning.base import Base, result_files
 from coalmine.training.finetuning.options import FinetuningOptions
 from coalmine.training.record import EpochRecord, privacy_problems
 
-RECORD_FILE = "finetuning.json"
-SCHEMA = "coalmine.finetuning/1"
+RECORD_FILE = FINETUNING_FILE
+SCHEMA = FINETUNING_SCHEMA
 
 
-class FinetuningRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """How a checkpoint was fine-tuned; finetuning.json beside its weights, with their checksums."""
+class FinetuningRecord(TrainedFiles, frozen=True, kw_only=True):
+    """How a checkpoint was fine-tuned; finetuning.json beside its weights, with their checksums.
+
+    The weights and their settings are model.safetensors and config.json, or those of the adapter.
+    """
 
     schema: str = SCHEMA
     options: FinetuningOptions
     base: Base
-    data_sha256: str
-    # Of the weights and their settings: model.safetensors and config.json, or those of the adapter.
-    weights_sha256: str
-    config_sha256: str
     # Which fields of the data were read, where they are not the default, and the hash of a validation corpus, if there was one.
     fields: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
     validation_sha256: str | msgspec.UnsetType = msgspec.UNSET
@@ -45,8 +44,6 @@ class FinetuningRecord(msgspec.Struct, frozen=True, kw_only=True):
     parameters: int
     trained_parameters: int
     epochs: list[EpochRecord]
-    # What private fine-tuning claims; absent for any other.
-    privacy: PrivacyClaim | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def validation_loss_bits(self) -> float | None:
