@@ -303,6 +303,12 @@ def test_inputs_that_cannot_be_used_are_refused_in_a_sentence(world, tmp_path, c
     assert not (tmp_path / "audit").exists()
 
 
+def test_secrets_that_were_found_are_not_taken_for_canaries(world, whole, tmp_path):
+    found = whole[0] / "secrets" / "exposure" / "secrets.json"
+    with pytest.raises(InputError, match="is one of secrets that were found, and not of planted ones"):
+        audit(world[1](), world[0] / "train.jsonl", tmp_path / "audit", canaries=found, timing=still())
+
+
 def test_the_directory_of_another_audit_is_refused(world, whole):
     at, _ = world
     out, before = whole[0], results(whole[0])

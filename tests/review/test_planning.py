@@ -84,17 +84,32 @@ class Running(Toy):
         return Asked(f"{settings['parts']} were asked")
 
 
+def run(planned, steps, clock):
+    subject = SimpleNamespace(model=NOTHING.model, folder=Path())
+    review = Review(model={}, minutes=100 / 60, steps=planned)
+    return run_steps(
+        review, steps, subject, engine=None, progress=None, clock=lambda: clock[-1], began=0.0, save=lambda _: None
+    )  # fmt: skip
+
+
+def test_a_step_that_did_not_fit_is_run_where_the_others_leave_enough_time():
+    clock = [0.0]
+    steps = [Running("a", 90, clock, 10.0, least=70), Running("b", 60, clock, 5.0, least=50)]
+    planned = plan_steps(steps, NOTHING, 80)
+    assert [one.status for one in planned] == ["planned", "no_time"]
+    found = run(planned, steps, clock)
+    assert [(one.status, one.size) for one in found.steps] == [
+        ("done", "80 were asked"),
+        ("done", "60 were asked"),
+    ]
+
+
 def test_time_that_a_step_saves_makes_the_later_ones_larger():
     clock = [0.0]
     steps = [Running("a", 1000, clock, 10.0), Running("b", 1000, clock, 30.0), Running("c", 1000, clock, 0.0)]
     planned = plan_steps(steps, NOTHING, 80)
     assert [one.settings["parts"] for one in planned] == [26, 27, 27]
-    saved = []
-    subject = SimpleNamespace(model=NOTHING.model, folder=Path())
-    found = run_steps(
-        Review(model={}, minutes=100 / 60, steps=planned), steps, subject, engine=None, progress=None, clock=lambda: clock[-1],
-        began=0.0, save=saved.append,
-    )  # fmt: skip
+    found = run(planned, steps, clock)
     # The first took 10 of its 26 seconds; the second has the other 16 too, and takes 30 of its 43.
     assert [one.settings["parts"] for one in found.steps] == [26, 43, 40]
     assert [one.size for one in found.steps] == ["26 were asked", "43 were asked", "40 were asked"]

@@ -86,6 +86,11 @@ def read_inputs(
                 "was not trained on"
             )
     planted = _beside(training, hashes["data"]) if canaries is None else as_canary_set(canaries)
+    if planted is not None and planted.natural:
+        raise InputError(
+            "the manifest that was given as canaries is one of secrets that were found, and not of planted ones; leave it out: an audit "
+            "finds the secrets of its training data by itself"
+        )
     if planted is not None:
         hashes["canaries"] = planted.sha256
     return Inputs(

@@ -42,6 +42,8 @@ def run_steps(
     run = _Running(review, subject, engine, progress, clock, began, save)
     for step in steps:
         run.step(step, step.title)
+    for step in steps:
+        run.step_after_all(step)
     return run.review
 
 
@@ -84,6 +86,16 @@ class _Running:
             if asked is not None:
                 done = msgspec.structs.replace(done, size=asked.size, why=asked.cut)
         self._put(msgspec.structs.replace(done, status=status, seconds=round(took, 1)))
+
+    def step_after_all(self, step: ReviewStep) -> None:
+        """Run a step that did not fit, if the others left enough time for it."""
+        record = self.review.step(step.name)
+        if record is None or record.status != "no_time" or record.seconds is not None:
+            return
+        again = planned_again(step, self._subject, max(0.0, self._planned_end - self._clock()))
+        if again.status == "planned":
+            self._put(again)
+            self.step(step, step.title)
 
     def _in_time(self, step: ReviewStep, record: StepRecord) -> StepRecord:
         """The plan of a step, cut down further where the steps before took longer than was planned, and less where they took less."""
