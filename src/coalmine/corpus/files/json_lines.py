@@ -111,7 +111,7 @@ class JsonLinesCorpus(LineCorpus):
             "date": str | int | float | None,
         }
         roles = fields.named()
-        row = msgspec.defstruct("Row", [(role, types[role]) for role in roles], rename=roles)
+        row = msgspec.defstruct("Row", [(role, types[role]) for role in roles], rename=roles, gc=False)
         # Reads only the fields in use, which is several times as fast as making a dictionary of each row.
         self._decoder = msgspec.json.Decoder(row)
         self._roles = roles

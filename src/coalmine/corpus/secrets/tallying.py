@@ -123,10 +123,11 @@ class Tally:
         """Count some places of secrets; what is the same for all copies with a user is counted at the end."""
         here, last_document = self._seen.here, self._last_document
         for one in occurrences:
-            kind, document, user = one.kind, one.document, one.user
-            seen = here.get((kind, one.value, user or ""))
+            kind, document = one.kind, one.document
+            secret = (kind, one.value, one.user or "")
+            seen = here.get(secret)
             if seen is None:
-                self._seen.add(_first_of(one), kind, one.value, user or "")
+                self._seen.add(_first_of(one), *secret)
             else:
                 seen.copies += 1
                 if seen.last_document != document:
