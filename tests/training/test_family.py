@@ -84,6 +84,18 @@ def test_a_family_in_processes_has_the_bytes_of_each_alone(planted, alone, worke
     assert files_below(tmp_path / "out") == alone
 
 
+def test_private_trainings_have_the_same_bytes_in_processes(workers, tmp_path):
+    (tmp_path / "corpus.txt").write_text("abcabcabc\nabc\n" * 15)
+    options = {**SMALL, "epochs": 1, "dp_noise": 1.0, "dp_seed": 3}
+    there = tmp_path / "there"
+    train_family(tmp_path / "corpus.txt", out=there, presets=["gru"], seeds=SEEDS, engine=workers, **options)
+    for seed in SEEDS:
+        here = train(
+            tmp_path / "corpus.txt", out=tmp_path / f"gru-seed{seed}", preset="gru", seed=seed, **options
+        )
+        assert files_below(there / here.path.name) == files_below(here.path)
+
+
 def test_the_number_of_threads_is_that_of_the_training_on_every_engine(workers, tmp_path):
     (tmp_path / "corpus.txt").write_text("abcabcabc\n" * 30)
     for name, engine in (("here", None), ("there", workers)):

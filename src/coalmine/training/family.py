@@ -28,6 +28,7 @@ from coalmine.storage.unfinished import sole_use
 from coalmine.storage.work_files import remove_abandoned
 from coalmine.training.data import TrainingText, check_documents, read_corpus
 from coalmine.training.options import TrainingOptions
+from coalmine.training.private.card import CARD_FILE
 from coalmine.training.private.refusals import refused_resuming
 from coalmine.training.record import RECORD_FILE, TrainingRecord, fingerprint, read_training
 from coalmine.training.work import Member, TrainingWork, save_trained
@@ -98,7 +99,8 @@ def reach(
     require_torch("training")
     for goal in goals:
         check_readable_name(goal.directory)
-        check_places(goal.directory, WEIGHTS_FILE, CONFIG_FILE, RECORD_FILE, UNITS_FILE)
+        card = (CARD_FILE,) if goal.member.options.private else ()
+        check_places(goal.directory, WEIGHTS_FILE, CONFIG_FILE, *card, RECORD_FILE, UNITS_FILE)
     out = ledger.directory or goals[0].directory
     with no_empty_directory(out), sole_use(out):
         work = TrainingWork(sources.read(goals), tuple(goal.member for goal in goals))
