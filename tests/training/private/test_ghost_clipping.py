@@ -98,3 +98,20 @@ def test_no_rows_and_no_loss():
     assert clipping.add_clipped(lambda: torch.zeros(2), torch.tensor([0, 1]), 2, 1.0).tolist() == [0, 0]
     assert all((parameter.grad == 0).all() for parameter in network.parameters())
     assert (clipping.name, clipping.reason, clipping.units_at_once) == ("ghost", "", None)
+
+
+def test_the_first_pass_and_the_first_over_several_units_are_checked():
+    network = network_of("lstm")
+    tokens, expected = token_batch(3, 5)
+    clipping, calls = clipping_for(network), []
+
+    def losses():
+        calls.append(1)
+        return losses_of(network, tokens, expected)()
+
+    passes = []
+    for units in ([0, 0, 0], [1, 1, 1], [0, 0, 1], [0, 1, 2]):
+        calls.clear()
+        clipping.add_clipped(losses, torch.tensor(units), 3, 1.0)
+        passes.append(len(calls))
+    assert passes == [2, 1, 2, 1]

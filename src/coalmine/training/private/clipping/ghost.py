@@ -21,15 +21,15 @@ class GhostClipping:
     """Clips all units at once: in one backward pass, layers record the factors of their gradients and no sums over rows.
 
     It keeps what layers read and the gradients of what they give until the pass is over, which takes up to twice the memory of a
-    plain pass, and at most `KEPT` numbers besides. The first pass over two units or more is checked against autograd, for which a plain
-    pass is in memory too. If they disagree, or if a pass is not what the rules of the layers expect, a loop takes over for good, and
-    `reason` says why.
+    plain pass, and at most `KEPT` numbers besides. The first pass, and the first over several units, is checked against autograd,
+    for which a plain pass is in memory too. If they disagree, or if a pass is not what the rules of the layers expect, a loop takes
+    over for good, and `reason` says why.
     """
 
     def __init__(self, network: nn.Module, rules: dict[nn.Module, Rule]) -> None:
         self._network, self._rules = network, rules
         self._loop: LoopClipping | None = None
-        self._checked = False
+        self._checked = 0  # how many units a pass had that was checked, up to 2
 
     @property
     def name(self) -> str:
@@ -71,12 +71,13 @@ class GhostClipping:
             return exact(next(self._network.parameters())).new_zeros(rows.number)
         norms = torch.stack([each.to(squares[0]) for each in squares]).sum(0).sqrt()
         scales = kept(norms, clip)
-        if not self._checked:
+        several = 1 if rows.units[0] == rows.units[-1] else 2
+        if several > self._checked:
             after = random_state()
             set_random_state(before)
             check(self._network, found, squares, scales, losses(), rows)
             set_random_state(after)
-            self._checked = rows.number > 1
+            self._checked = several
         for gradient in found:
             gradient.add_scaled(scales)
         return norms
