@@ -12,7 +12,7 @@ from coalmine.audits.steps.results import Review
 from coalmine.errors import InputError
 from coalmine.review.planning import PLANNED_SHARE, make_plan, plan_steps
 from coalmine.review.running import run_steps
-from coalmine.review.step import Asked, ReviewStep, Sized, TooLong
+from coalmine.review.step import ReviewStep, Sized, StepAsked, TooLong
 
 NOTHING = SimpleNamespace(model=ScriptedModel("ab"))
 
@@ -81,7 +81,7 @@ class Running(Toy):
         self.clock.append(self.clock[-1] + self.seconds)
 
     def asked(self, _subject, settings):
-        return Asked(f"{settings['parts']} were asked")
+        return StepAsked(f"{settings['parts']} were asked")
 
 
 def run(planned, steps, clock):

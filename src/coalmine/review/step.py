@@ -25,7 +25,7 @@ class Sized(NamedTuple):
     cut: str = ""
 
 
-class Asked(NamedTuple):
+class StepAsked(NamedTuple):
     """What a step has asked in the end, in words, and what was left out to fit, in a clause."""
 
     size: str
@@ -69,7 +69,7 @@ class ReviewStep(ABC):
     def run(self, subject: Subject, settings: dict[str, Any], running: StepRun) -> None:
         """Ask the model, and write the results into the folder; what was stopped resumes there."""
 
-    def asked(self, subject: Subject, settings: dict[str, Any]) -> Asked | None:
+    def asked(self, subject: Subject, settings: dict[str, Any]) -> StepAsked | None:
         """What its results say was asked, where that was not known before; None where the plan says it."""
         del subject, settings
         return None

@@ -67,7 +67,9 @@ class TrainingOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=
     learning_rate: Annotated[float | None, Option("Default: one that suits the optimizer.")] = None
     weight_decay: Annotated[float, Option("Pull of weights towards 0.")] = 0.0
     clip: Annotated[float, Option("Norm that gradients are scaled down to; 0 for none.")] = 1.0
-    batch_size: Annotated[int, Option("Rows, or pairs, read side by side.")] = 32
+    batch_size: Annotated[
+        int, Option("Rows, or pairs, read side by side; with --dp-epsilon, units expected in a step.")
+    ] = 32
     window: Annotated[int, Option("Tokens that a gradient reaches back over; pairs are read whole.")] = 64
     epochs: Annotated[int, Option("Passes over the data, at most.")] = 10
     patience: Annotated[int, Option("Epochs without a better validation loss before stopping.")] = 2

@@ -18,7 +18,7 @@ from coalmine.corpus.index.queries import CorpusIndex
 from coalmine.corpus.index.tokenizing import tokenizer_sha256
 from coalmine.errors import InputError
 from coalmine.models.protocols import MaskedModel, PairModel, TextScorer
-from coalmine.review.step import Asked, ReviewStep, Sized, TooLong
+from coalmine.review.step import ReviewStep, Sized, StepAsked, TooLong
 from coalmine.review.subject import StepRun, Subject
 
 # As many tokens must come out, after these contexts, wherever documents and model are long enough.
@@ -135,12 +135,12 @@ class RecitationStep(ReviewStep):
             progress=running.progress,
         )
 
-    def asked(self, subject: Subject, settings: dict[str, Any]) -> Asked:
+    def asked(self, subject: Subject, settings: dict[str, Any]) -> StepAsked:
         """How many sequences there were."""
         number = RECITATIONS.load(subject.folder / self.name).sequences
         cut = f"{number:,} sequences were tried and not more, to fit into the time"
         whole = settings.get("all", False) or number < settings["sequences"]
-        return Asked(f"{number:,} sequences, {_in_words(settings)}", "" if whole else cut)
+        return StepAsked(f"{number:,} sequences, {_in_words(settings)}", "" if whole else cut)
 
     def _index(self, subject: Subject, running: StepRun) -> CorpusIndex:
         if subject.index is not None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from coalmine.corpus.secrets.results import SCANS
 from coalmine.corpus.secrets.scanning import scan
-from coalmine.review.step import Asked, ReviewStep, Sized, TooLong
+from coalmine.review.step import ReviewStep, Sized, StepAsked, TooLong
 from coalmine.review.subject import StepRun, Subject
 from coalmine.storage.unfinished import UNFINISHED_FILE
 
@@ -51,10 +51,10 @@ class ScanStep(ReviewStep):
         del settings
         scan(subject.data, running.folder, fields=subject.fields, progress=running.progress)
 
-    def asked(self, subject: Subject, settings: dict[str, Any]) -> Asked:
+    def asked(self, subject: Subject, settings: dict[str, Any]) -> StepAsked:
         """What was found."""
         del settings
         found = SCANS.load(subject.folder / self.name)
         kinds = ", ".join(f"{one.kind} {one.secrets:,}" for one in found.kinds if one.secrets)
         there = f"{found.secrets:,} {'secret' if found.secrets == 1 else 'secrets'}"
-        return Asked(f"{there} in {found.documents:,} documents" + (f": {kinds}" if kinds else ""))
+        return StepAsked(f"{there} in {found.documents:,} documents" + (f": {kinds}" if kinds else ""))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from coalmine.training.private.clipping.checking import RandomState, check, random_state, set_random_state
 from coalmine.training.private.clipping.factors import Gradient, gradients_on
-from coalmine.training.private.clipping.layers.rules import Rule, rule_of
+from coalmine.training.private.clipping.layers.rules import LayerRule, rule_of
 from coalmine.training.private.clipping.loop import LoopClipping, exact, kept, prepared
 from coalmine.training.private.clipping.tape import Tape, UnfitError
 from coalmine.training.private.clipping.units import UnitRows
@@ -26,7 +26,7 @@ class GhostClipping:
     over for good, and `reason` says why.
     """
 
-    def __init__(self, network: nn.Module, rules: dict[nn.Module, Rule]) -> None:
+    def __init__(self, network: nn.Module, rules: dict[nn.Module, LayerRule]) -> None:
         self._network, self._rules = network, rules
         self._loop: LoopClipping | None = None
         self._checked = 0  # how many units a pass had that was checked, up to 2
@@ -107,7 +107,7 @@ class GhostClipping:
                 vars(layer).pop("forward", None)
 
 
-def rules_of(network: nn.Module) -> dict[nn.Module, Rule]:
+def rules_of(network: nn.Module) -> dict[nn.Module, LayerRule]:
     """The rule of each layer with weights that are trained now; raises UnfitError at the first layer without one."""
     rules = {}
     for name, layer in network.named_modules():
@@ -119,7 +119,7 @@ def rules_of(network: nn.Module) -> dict[nn.Module, Rule]:
     return rules
 
 
-def _recorder(layer: nn.Module, rule: Rule, tape: Tape) -> Callable[..., Any]:
+def _recorder(layer: nn.Module, rule: LayerRule, tape: Tape) -> Callable[..., Any]:
     def forward(*given: Any, **named: Any) -> Any:
         return rule.forward(layer, tape, *given, *named.values())
 

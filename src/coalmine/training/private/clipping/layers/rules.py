@@ -26,7 +26,7 @@ def _never(layer: Any) -> str:
     return ""
 
 
-class Rule(NamedTuple):
+class LayerRule(NamedTuple):
     """How a kind of layer is read so that the factors of its gradients get onto a tape."""
 
     # From the layer, the tape and the arguments of the layer's own `forward` to what that returns.
@@ -35,18 +35,18 @@ class Rule(NamedTuple):
     refusal: Callable[[Any], str] = _never
 
 
-RULES: dict[type[nn.Module], Rule] = {
-    nn.Linear: Rule(linear),
-    nn.Embedding: Rule(embedding, embedding_refusal),
-    nn.LayerNorm: Rule(layer_norm, layer_norm_refusal),
-    nn.RMSNorm: Rule(rms_norm, rms_norm_refusal),
-    nn.Conv1d: Rule(convolution, convolution_refusal),
-    nn.LSTM: Rule(lstm, recurrent_refusal),
-    nn.GRU: Rule(gru, recurrent_refusal),
+RULES: dict[type[nn.Module], LayerRule] = {
+    nn.Linear: LayerRule(linear),
+    nn.Embedding: LayerRule(embedding, embedding_refusal),
+    nn.LayerNorm: LayerRule(layer_norm, layer_norm_refusal),
+    nn.RMSNorm: LayerRule(rms_norm, rms_norm_refusal),
+    nn.Conv1d: LayerRule(convolution, convolution_refusal),
+    nn.LSTM: LayerRule(lstm, recurrent_refusal),
+    nn.GRU: LayerRule(gru, recurrent_refusal),
 }
 
 
-def rule_of(layer: nn.Module) -> Rule | str:
+def rule_of(layer: nn.Module) -> LayerRule | str:
     """The rule of a layer that has weights of its own, or why there is none."""
     kind = type(layer)
     name = kind.__name__
@@ -58,5 +58,5 @@ def rule_of(layer: nn.Module) -> Rule | str:
             refusal = rule.refusal(layer)
             return f"{name} is not known where {refusal}" if refusal else rule
     if kind.__module__ == "transformers.pytorch_utils" and name == "Conv1D":
-        return Rule(transposed_linear)
-    return Rule(own_rms_norm) if is_own_rms_norm(layer) else f"{name} is not a known layer"
+        return LayerRule(transposed_linear)
+    return LayerRule(own_rms_norm) if is_own_rms_norm(layer) else f"{name} is not a known layer"
