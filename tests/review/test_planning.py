@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coalmine import ScriptedModel
-from coalmine.audits.steps.results import Review
+from coalmine.audits import Review
 from coalmine.errors import InputError
 from coalmine.review.planning import PLANNED_SHARE, make_plan, plan_steps
 from coalmine.review.running import run_steps

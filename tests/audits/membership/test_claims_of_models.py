@@ -7,11 +7,20 @@ import msgspec
 import pytest
 
 from cli.in_process import run
-from coalmine import CanarySet, ScriptedModel, check, expose, findings_of, membership, parse_policy, read_run
+from coalmine import (
+    CanarySet,
+    ScriptedModel,
+    check,
+    expose,
+    findings_of,
+    membership,
+    parse_policy,
+    quantize,
+    read_run,
+)
 from coalmine.models import load_model
 from coalmine.models.reference.checkpoint import TrainingFacts
 from coalmine.records.privacy import claim_of_model
-from coalmine.training.quantizing.quantizing import quantize
 from coalmine.training.trainer import train_documents
 
 FORM = "pin {digits:3}"

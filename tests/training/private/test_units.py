@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from coalmine.models.reference.tokens import CharacterTokenizer
+from coalmine.models import CharacterTokenizer
 from coalmine.training.data import Sources, TrainingData
 from coalmine.training.lessons import lessons_of
 from coalmine.training.options import options_of
