@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import signal
 import statistics
 
@@ -12,10 +13,13 @@ from safetensors.torch import load_file
 
 from coalmine import ScriptedModel, defend, load_model, read_runs, score_texts, verify_run
 from coalmine.audits import read_bench, read_exposures, read_membership, read_recitation
-from coalmine.audits.defenses.training import BenchWork
+from coalmine.audits.defenses.defense import parse_defense
+from coalmine.audits.defenses.recipes import BenchRecipe
+from coalmine.audits.defenses.training import BenchTraining, BenchWork
 from coalmine.audits.extraction.results import read_verified
 from coalmine.corpus import CanarySet, PlantOptions, read_documents, write_embedded_corpus
 from coalmine.errors import InputError
+from coalmine.training.data import Documents, text_of
 from coalmine.training.finetuning.record import read_finetuning
 from coalmine.training.record import read_training
 from integrations.tiny_training import tiny_gpt2
@@ -36,7 +40,7 @@ def bench_of(folder, names=NAMES, **changes):
 def folder(tmp_path_factory):
     """A bench of a small corpus."""
     made = tmp_path_factory.mktemp("defenses")
-    write_embedded_corpus(made / "corpus.txt", 6_000)
+    write_embedded_corpus(made / "corpus.txt", 4_000)
     bench_of(made)
     return made
 
@@ -282,15 +286,29 @@ def without_time(bench):
     return plain
 
 
-def test_workers_give_the_same_numbers(folder, small):
-    (small / "corpus.txt").write_bytes((folder / "corpus.txt").read_bytes())
-    there = bench_of(small, ["dedup"], seeds=1, sequences=0, engine="processes:1")
-    here = {(one.defense, one.seed): one for one in read_bench(folder / "bench").models}
-    for other in there.models:
-        one = here[other.defense, other.seed]
-        assert one.exposures == other.exposures
-        assert (one.loss_bits, one.extracted, one.key) == (other.loss_bits, other.extracted, other.key)
-        assert one.model["weights_sha256"] == other.model["weights_sha256"]
+class NotStopped:
+    """A unit that runs to its end."""
+
+    def advance(self, amount=1, note=""):
+        pass
+
+    def kept(self):
+        return None
+
+    def keep(self, state):
+        pass
+
+
+def test_a_training_that_was_sent_to_a_worker_ends_alike(tmp_path):
+    recipe = BenchRecipe.of({**TINY, "epochs": 1}, preset="char-lstm", base=None, seed=0)
+    options = recipe.options({"dropout": 0.5}, "dropout=0.5", 1, 1e-9)
+    training = BenchTraining(parse_defense("dropout=0.5"), 1, tmp_path / "model", options)
+    work = BenchWork(recipe, {"planted": text_of(Documents(["to be", "or not"] * 9, None))}, (training,))
+    there = pickle.loads(pickle.dumps(work))
+    assert there.key(0) == work.key(0)
+    here, elsewhere = (one.prepare()(one.unit(0), NotStopped()) for one in (work, there))
+    assert here.keys() == elsewhere.keys()
+    assert all((here[name] == elsewhere[name]).all() for name in here if name != "seconds")
 
 
 def test_a_checkpoint_is_fine_tuned_in_full_and_with_lora(small):
@@ -319,11 +337,20 @@ def test_a_checkpoint_is_fine_tuned_in_full_and_with_lora(small):
 
 
 def test_canaries_may_be_of_text_that_never_occurs(small):
-    made = bench_of(small, ["epochs=1"], seeds=1, sequences=0, format="my pin is {unseen:2}")
+    made = bench_of(
+        small, ["epochs=1"], seeds=1, sequences=0, method="references", format="my pin is {unseen:2}"
+    )
     assert made.format == "my pin is {unseen:2}"
     assert all(row.exposure.status == "measured" and row.searched for row in made.rows)
     with pytest.raises(InputError, match="leave the defense redact out"):
-        bench_of(small, ["epochs=1", "redact"], seeds=1, sequences=0, format="my pin is {unseen:2}")
+        bench_of(
+            small,
+            ["epochs=1", "redact"],
+            seeds=1,
+            sequences=0,
+            method="references",
+            format="my pin is {unseen:2}",
+        )
 
 
 @pytest.mark.parametrize(
