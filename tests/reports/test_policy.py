@@ -63,7 +63,7 @@ def test_the_template_is_a_policy_and_names_every_rule():
         ("exposure.at_mots = 3", "line 1: there is no key 'at_mots' in [exposure]"),
         ("exposure = {at_mots = 3}", "there is no key 'at_mots' in [exposure]"),
         ("[membership]\nzzz = 1", "line 2: there is no key 'zzz' in [membership]; known are auc_at_most"),
-        ("[defenses]\nx = 1", "line 1: there is no key 'defenses'"),
+        ("[wishes]\nx = 1", "line 1: there is no key 'wishes'"),
         ('[exposure]\nat_most = "ten"', "line 2: exposure.at_most: expected `float`, got `str`"),
         ("[exposure]\nat_most = true", "line 2: exposure.at_most: expected `float`, got `bool`"),
         ("[exposure]\nat_most = nan", "line 2: exposure.at_most must be a number of at least 0"),

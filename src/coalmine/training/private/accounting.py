@@ -68,7 +68,7 @@ def noise_for(epsilon: float, delta: float, rate: float, steps: int) -> float:
     """The least noise multiplier, to four digits, with which the training has at most this epsilon.
 
     >>> noise_for(3.0, 1e-9, 0.01, 1000)
-    0.9984
+    0.9986
     """
     from scipy.optimize import brentq
 

@@ -24,7 +24,7 @@ class PrivateRandomness:
     """The noise and the draws of one training.
 
     >>> PrivateRandomness(7).drawn(0, units=1000, rate=0.5).size
-    485
+    491
     """
 
     def __init__(self, key: int) -> None:
