@@ -17,7 +17,7 @@ DEFAULTS = {
     "seed": {0},
     "copies": {1},
     "inclusion": {0.5},
-    "delta": {0.0, 1e-5},
+    "delta": {0.0, 1e-5, 1e-9},  # 1e-9 in private training, as in the paper
     "bootstraps": {200},
     "replace": {True},
     "given": {""},

@@ -42,7 +42,7 @@ class Case(NamedTuple):
     # What else is not as usual, see `moments.CHANGES`.
     changes: tuple = ()
     # How many faults are tried where there is no time for all.
-    most: int = 45
+    most: int = 30
 
 
 def make_inputs(server, folder):
@@ -148,7 +148,7 @@ def _corpora():
             (*plant, "--seed", "1"),
             unfinished=NOTE,
             pairs=(("canaries.json", f"corpus{kind}"),),
-            most=70 if kind == ".txt" else 15,
+            most=40 if kind == ".txt" else 15,
         )
     # Of another kind than before, and of a corpus that is planted already: a corpus goes, and a second manifest comes.
     yield Case(
@@ -159,17 +159,17 @@ def _corpora():
         pairs=(("canaries.json", "corpus.txt"), ("earlier-canaries.json", "corpus.txt")),
     )
     bring = ("import", "theirs.csv", "--withhold", "0.5", "--overwrite", "-o", "out")
-    yield Case("import", (*bring, "-f", PIN), bring, most=30)
+    yield Case("import", (*bring, "-f", PIN), bring, most=20)
     yield Case(
         "index",
         ("index", "planted/corpus.txt", "--overwrite", "-o", "out"),
         ("index", "corpus.jsonl", "-o", "out"),
         unfinished=("unfinished*", "tokenizer.json", "shard-*"),
         pairs=tuple(("manifest.json", f"shard-0000{one}.suffixes") for one in "01"),
-        most=70,
+        most=40,
     )
     count = ("count", "index", "-o", "out/repeated.jsonl", "--repeated")
-    yield Case("count", (*count, "12"), (*count, "9"), most=30)
+    yield Case("count", (*count, "12"), (*count, "9"), most=20)
     yield Case(
         "dedup",
         ("dedup", "planted/corpus.txt", "--exact", "60", "--overwrite", "-o", "out"),
@@ -180,7 +180,7 @@ def _corpora():
             ("dedup.json", "corpus.txt"),
             ("dedup.json", "removed.jsonl"),
         ),
-        most=70,
+        most=40,
     )
     yield Case(
         "redact",
@@ -212,7 +212,7 @@ def _corpora():
             ("scan.json", "occurrences.jsonl"),
             ("scan.json", "distinct.jsonl"),
         ),
-        most=30,
+        most=20,
     )
     yield Case(
         "quantize",
@@ -327,4 +327,4 @@ def _reports():
     yield Case("policy", ("policy", "init", "out/policy.toml", "--overwrite"), most=88)
     utilities = ("--utility", "1.5", "--utility", "1.6")
     compare = ("compare", "model-0", "model-1", *utilities, "-o", "out", "--figure", "out/figure.json")
-    yield Case("compare", compare, (*compare, "--confidence", "0.9"), most=30)
+    yield Case("compare", compare, (*compare, "--confidence", "0.9"), most=20)

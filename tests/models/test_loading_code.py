@@ -19,6 +19,7 @@ KNOWN = {
     "models/transformers/peft_adapters.py",
     "models/transformers/pretrained.py",
     "models/transformers/subwords.py",  # a copy of a tokenizer in memory
+    "training/quantizing/quantizing.py",
 }
 
 

@@ -38,7 +38,6 @@ from coalmine.storage.files import (
     check_places,
     sha256_of_file,
     together,
-    whole_file,
     write_bytes,
 )
 from coalmine.storage.unfinished import UNFINISHED_FILE
@@ -185,7 +184,7 @@ def _rewritten(
 ) -> Iterator[QuantizedTensor]:
     """Write a file of weights again, rounded."""
     from safetensors import safe_open
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     rounded: dict[str, Tensor] = {}
     with safe_open(path, framework="pt") as tensors:
@@ -196,8 +195,8 @@ def _rewritten(
             if described.numbers:
                 yield described
             progress.advance(described.numbers)
-    with whole_file(target, mode=PRIVATE) as temporary:
-        save_file(rounded, temporary, metadata=metadata)
+    # Made in memory, because the library has an error of its own for a disk that is full.
+    write_bytes(target, save(rounded, metadata=metadata), mode=PRIVATE)
 
 
 def _rounded(
