@@ -34,7 +34,7 @@ def sweep():
     faulty_disk.prepare(case.without, case.changes)
     bench = Bench(case, inputs)
     found = faults_of(bench)
-    faults = found[: case.most // 2] if how_many == "some" else found
+    faults = found[: case.most // 3] if how_many == "some" else found
     wrong = [problem for fault in faults for problem in problems(bench, fault)]
     bench.close()
     print(json.dumps({"calls": len(found) // len(ERRORS), "faults": len(faults), "wrong": wrong}))

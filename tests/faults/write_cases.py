@@ -42,7 +42,7 @@ class Case(NamedTuple):
     # What else is not as usual, see `moments.CHANGES`.
     changes: tuple = ()
     # How many faults are tried where there is no time for all.
-    most: int = 30
+    most: int = 22
 
 
 def make_inputs(server, folder):
@@ -148,7 +148,7 @@ def _corpora():
             (*plant, "--seed", "1"),
             unfinished=NOTE,
             pairs=(("canaries.json", f"corpus{kind}"),),
-            most=40 if kind == ".txt" else 15,
+            most=30 if kind == ".txt" else 15,
         )
     # Of another kind than before, and of a corpus that is planted already: a corpus goes, and a second manifest comes.
     yield Case(
@@ -166,7 +166,7 @@ def _corpora():
         ("index", "corpus.jsonl", "-o", "out"),
         unfinished=("unfinished*", "tokenizer.json", "shard-*"),
         pairs=tuple(("manifest.json", f"shard-0000{one}.suffixes") for one in "01"),
-        most=40,
+        most=30,
     )
     count = ("count", "index", "-o", "out/repeated.jsonl", "--repeated")
     yield Case("count", (*count, "12"), (*count, "9"), most=20)
@@ -180,7 +180,7 @@ def _corpora():
             ("dedup.json", "corpus.txt"),
             ("dedup.json", "removed.jsonl"),
         ),
-        most=40,
+        most=30,
     )
     yield Case(
         "redact",
