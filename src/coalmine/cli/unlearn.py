@@ -83,5 +83,9 @@ def _summary(made: Unlearning, out: Path) -> str:
         lines.append(
             "Note: it stopped because no steps were left; give more --steps to go on until all are forgotten."
         )
+    # Ascent raises the loss of all texts of that form, so a document can be as exposed as before.
+    lines.append(
+        "A higher loss does not prove that they are forgotten: measure the new model with `coalmine expose`."
+    )
     lines.append(f"New model: {visible(str(out))}")
     return "\n".join(lines)
