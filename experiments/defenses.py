@@ -46,10 +46,10 @@ PARTS = (
         5e-3,
         (
             "none",
-            *(f"dp={epsilon}" for epsilon in ("0.65", "1.21", "5.26", "89", "1e9")),
+            *(f"dp={epsilon}" for epsilon in ("0.65", "1.21", "5.26", "89", "2e8", "1e9")),
             "quantize=256",
             "int8",
-            *(f"dropout={rate}" for rate in (0.2, 0.5, 0.9)),
+            *(f"dropout={rate}" for rate in (0.1, 0.2, 0.3, 0.5, 0.7, 0.9)),
             *(f"weight-decay={pull}" for pull in ("0.0001", "0.001")),
             "early-stopping=0",
         ),
