@@ -7,6 +7,7 @@ from coalmine.models.promises import ConformanceError as ConformanceError
 from coalmine.models.protocols import (
     AblatedScorer as AblatedScorer,
     BoundedModel as BoundedModel,
+    ChatModel as ChatModel,
     ContextualModel as ContextualModel,
     DistributionScorer as DistributionScorer,
     Generator as Generator,

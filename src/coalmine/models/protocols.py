@@ -23,6 +23,7 @@ zero. All log-probabilities are base 2. No audit asks a model for anything that 
     ├── TextRanker       the texts of the likeliest next tokens after a text
     ├── BoundedModel     how many tokens it can read
     ├── ContextualModel  other contexts to score texts after
+    ├── ChatModel        texts as turns of a conversation
     └── RemoteModel      it runs on another machine, and was asked whether it is still the same model
 """
 
@@ -47,10 +48,12 @@ from coalmine.models.scores import (
     TokenSequence,
 )
 from coalmine.models.tokenizing import OpenTokenizer, Tokenizer
+from coalmine.records.chat import Frame
 
 __all__ = [
     "AblatedScorer",
     "BoundedModel",
+    "ChatModel",
     "ContextualModel",
     "DistributionScore",
     "DistributionScorer",
@@ -409,6 +412,22 @@ class ContextualModel(Model, Protocol):
 
     def in_context(self, context: Context) -> Model:
         """The same weights with another context."""
+
+
+@runtime_checkable
+class ChatModel(Model, Protocol):
+    """A model of conversations, which can score texts as the content of a turn.
+
+    >>> from coalmine.models import ScriptedModel
+    >>> isinstance(ScriptedModel("ab"), ChatModel)
+    False
+    """
+
+    def in_frame(self, frame: Frame) -> Model:
+        """The same weights; texts are scored as turns of a frame's role, after its other turns, as the model's chat template writes them.
+
+        A NotMeasurableError or ModelError says why a frame cannot be written, such as a template that has no system turns.
+        """
 
 
 @runtime_checkable

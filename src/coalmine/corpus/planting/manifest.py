@@ -30,6 +30,7 @@ from coalmine.errors import FormatError, InputError, ManifestError, NotMeasurabl
 from coalmine.formats.format import Format
 from coalmine.randomness import child_seed
 from coalmine.records import Canary
+from coalmine.records.chat import Frame
 from coalmine.records.documents import Document, Origin
 from coalmine.storage import files
 
@@ -56,6 +57,7 @@ class CanarySet(Sequence[Canary]):
         listed: the ids of formats that are only lists of known texts, because it is not known what they were drawn from. Their
             canaries can be compared with withheld ones and references, but not with a secret space.
         scanned: the corpus that secrets were found in, or None for canaries that were planted.
+        frame: where canaries stand in a conversation, or None where documents are texts.
         path: the canaries.json that it was loaded from, or None.
 
     >>> known = CanarySet.of("my pin is {digits:4}", ["my pin is 0451"], references=2)
@@ -75,6 +77,7 @@ class CanarySet(Sequence[Canary]):
         corpus: PlantedCorpus | None = None,
         listed: Iterable[str] = (),
         scanned: ScannedCorpus | None = None,
+        frame: Frame | None = None,
     ) -> None:
         self._canaries = tuple(canaries)
         self._by_id = {canary.canary_id: canary for canary in self._canaries}
@@ -90,6 +93,7 @@ class CanarySet(Sequence[Canary]):
         self.corpus = corpus
         self.listed = frozenset(listed)
         self.scanned = scanned
+        self.frame = frame
         self.path: Path | None = None
         self._content = b""
         check_canaries(self, set(given))
@@ -194,6 +198,7 @@ class CanarySet(Sequence[Canary]):
             corpus=corpus,
             listed=self.listed,
             scanned=self.scanned,
+            frame=self.frame,
         )
 
     def with_corpus(self, corpus: PlantedCorpus, path: Path) -> CanarySet:
@@ -224,6 +229,7 @@ class CanarySet(Sequence[Canary]):
             withhold=self.withhold,
             listed=[name for name in names if name in self.listed],
             scanned=self.scanned,
+            frame=self.frame,
         )
 
     def to_bytes(self) -> bytes:
@@ -339,6 +345,7 @@ def _as_document(canaries: CanarySet) -> CanaryManifest:
         canaries.corpus,
         canaries.withhold,
         UNSET if canaries.scanned is None else canaries.scanned,
+        UNSET if canaries.frame is None else canaries.frame,
     )
 
 
@@ -378,6 +385,7 @@ def _read(content: bytes) -> CanarySet:
         corpus=manifest.corpus,
         listed=[entry.format_id for entry in manifest.formats if entry.listed is True],
         scanned=None if manifest.scanned is UNSET else manifest.scanned,
+        frame=None if manifest.frame is UNSET else manifest.frame,
     )
 
 

@@ -12,6 +12,7 @@ from msgspec import UNSET, UnsetType
 from coalmine.corpus.files.documents import Fields
 from coalmine.errors import ManifestError
 from coalmine.records import Canary
+from coalmine.records.chat import Frame
 from coalmine.records.documents import OfSchema
 from coalmine.storage.decoding import UndecodableError, decode_json, shown_schema
 
@@ -88,6 +89,8 @@ class CanaryManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     withhold: Annotated[float, msgspec.Meta(ge=0, lt=1)] | None = None
     # Of secrets that were found.
     scanned: ScannedCorpus | UnsetType = UNSET
+    # Of canaries in chat data.
+    frame: Frame | UnsetType = UNSET
 
 
 def decoded(content: bytes) -> CanaryManifest:
