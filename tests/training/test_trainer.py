@@ -188,7 +188,11 @@ def test_a_diverging_run_is_an_error_and_not_a_model(planted, tmp_path):
         ("gru", {"embedding": 1 << 31}, "embedding must be at most 65,536"),
         ("gru", {"layers": 1 << 31}, "layers must be at most 1,024"),
         ("gru", {"threads": 1 << 31}, "threads must be at most 1,024"),
-        ("gru", {"dropout": 1.0}, "dropout"),
+        (
+            "gru",
+            {"dropout": 1.0},
+            "dropout must be at least 0 and below 1, got 1.0; give another, such as 0.2",
+        ),
         ("gru", {"learning_rate": 0.0}, "learning_rate must be positive"),
         ("gru", {"optimizer": "magic"}, "magic"),
         ("transformer", {"hidden": 30, "heads": 4}, "multiple"),

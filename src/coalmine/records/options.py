@@ -7,6 +7,8 @@ from typing import Any, NamedTuple, Self, get_type_hints
 
 import msgspec
 
+from coalmine.errors import InputError
+
 MEGABYTE, GIGABYTE = 1_000_000, 1_000_000_000
 
 
@@ -44,6 +46,16 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, given: Self | None, changes: dict[str, Any]) -> Self:
         """`given`, or the defaults, with `changes` by name; a TypeError for a name that is not an option."""
         return msgspec.structs.replace(cls() if given is None else given, **changes)
+
+    def _require(
+        self, holds: bool, name: str, condition: str, such_as: object = None, *, prefix: str = ""
+    ) -> None:
+        """Refuse a value that an option cannot have; `such_as` is one that it can, and its default where none is given."""
+        if not holds:
+            usual = getattr(type(self)(), name) if such_as is None else such_as
+            raise InputError(
+                f"{prefix}{name} must be {condition}, got {getattr(self, name)}; give another, such as {usual}"
+            )
 
     def deciding(self) -> dict[str, Any]:
         """The options that decide what a stopped run has kept, by name."""

@@ -101,13 +101,14 @@ class TrainingOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=
             self._require(getattr(self, name) <= most, name, f"at most {most:,}")
         for name in ("weight_decay", "clip", "patience"):
             self._require(getattr(self, name) >= 0, name, "at least 0")
-        for name in ("dropout", "holdout"):
-            self._require(0 <= getattr(self, name) < 1, name, "in [0, 1)")
-        self._require(self.learning_rate is None or self.learning_rate > 0, "learning_rate", "positive")
-
-    def _require(self, holds: bool, name: str, condition: str) -> None:
-        if not holds:
-            raise InputError(f"{name} must be {condition}, got {getattr(self, name)}")
+        for name, usual in (("dropout", 0.2), ("holdout", 0.05)):
+            self._require(0 <= getattr(self, name) < 1, name, "at least 0 and below 1", usual)
+        self._require(
+            self.learning_rate is None or self.learning_rate > 0,
+            "learning_rate",
+            "positive",
+            DEFAULT_LEARNING_RATES[self.optimizer],
+        )
 
     def without_seed_of_noise(self) -> TrainingOptions:
         """The same for records, which others may read."""

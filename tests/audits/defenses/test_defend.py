@@ -18,7 +18,7 @@ from coalmine.audits.defenses.recipes import BenchRecipe
 from coalmine.audits.defenses.training import BenchTraining, BenchWork
 from coalmine.audits.extraction.results import read_verified
 from coalmine.corpus import CanarySet, PlantOptions, read_documents, write_embedded_corpus
-from coalmine.errors import InputError
+from coalmine.errors import CorpusError, InputError
 from coalmine.training.data import Documents, text_of
 from coalmine.training.finetuning.record import read_finetuning
 from coalmine.training.record import read_training
@@ -370,6 +370,9 @@ def test_canaries_may_be_of_text_that_never_occurs(small):
     ],
 )
 def test_what_cannot_be_a_bench_is_refused_in_one_sentence(tmp_path, names, says):
+    (tmp_path / "corpus.txt").write_text("some line\n")
     with pytest.raises(InputError, match=says):
         defend(tmp_path / "corpus.txt", tmp_path / "bench", names)
+    with pytest.raises(CorpusError, match=r"nowhere\.txt does not exist"):
+        defend(tmp_path / "nowhere.txt", tmp_path / "bench", names)
     assert not (tmp_path / "bench").exists()

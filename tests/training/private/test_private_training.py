@@ -301,11 +301,14 @@ def test_users_are_units(tmp_path):
             "dp_clip was given without dp_epsilon or dp_noise, so the training would not be private",
         ),
         ({"dp_seed": 0}, "dp_seed was given without dp_epsilon or dp_noise"),
-        ({"dp_epsilon": 0.0}, "dp_epsilon must be a positive number"),
+        ({"dp_epsilon": 0.0}, "dp_epsilon must be a positive number, got 0.0; give another, such as 1"),
         ({"dp_epsilon": float("nan")}, "dp_epsilon must be a positive number"),
         ({"dp_noise": -1.0}, "dp_noise must be at least 0"),
         ({"dp_noise": 1.0, "dp_clip": 0.0}, "dp_clip must be a positive number"),
-        ({"dp_noise": 1.0, "dp_delta": 0.0}, "dp_delta must be between 0 and 1"),
+        (
+            {"dp_noise": 1.0, "dp_delta": 0.0},
+            "dp_delta must be between 0 and 1, got 0.0; give another, such as 1e-09",
+        ),
         ({"dp_noise": 1.0, "dp_rows": 0}, "dp_rows must be at least 1"),
         (
             {"dp_noise": 1.0, "dp_unit": "word"},

@@ -109,9 +109,9 @@ def test_what_cannot_be_unlearned_is_refused_with_a_reason(world, tmp_path):
         unlearn(world / "model", texts, tmp_path / "out")
     with pytest.raises(InputError, match=r"replace .* itself"):
         unlearn(world / "model", texts, world / "model")
-    with pytest.raises(InputError, match="steps should be at least 1"):
+    with pytest.raises(InputError, match="steps must be at least 1, got 0; give another, such as 200"):
         unlearn(world / "model", texts, tmp_path / "out", steps=0)
-    with pytest.raises(InputError, match="until should be positive"):
+    with pytest.raises(InputError, match=r"until must be positive, got -1\.0; give another, such as 6"):
         unlearn(world / "model", texts, tmp_path / "out", until=-1.0)
     checkpoint = tmp_path / "checkpoint"
     tiny("gpt2", len(byte_level()), dtype=torch.float32).save_pretrained(checkpoint)

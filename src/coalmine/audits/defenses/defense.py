@@ -192,6 +192,8 @@ def chosen_defenses(given: Sequence[Defense]) -> tuple[Defense, ...]:
     if twice is not None:
         raise InputError(f"the defense {twice} was named twice; name each once")
     if names in ([], [NONE]):
-        raise InputError(f"a bench needs at least one defense; known are {defenses_in_words()}")
+        raise InputError(
+            f"a bench needs at least one defense besides {NONE}; known are {defenses_in_words()}"
+        )
     baseline = [one for one in given if one.name == NONE] or [Defense(name=NONE, kind=NONE)]
     return (*baseline, *(one for one in given if one.name != NONE))

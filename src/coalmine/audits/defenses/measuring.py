@@ -18,6 +18,7 @@ from coalmine.audits.defenses.recipes import BenchRecipe
 from coalmine.audits.defenses.results import RESULT_FILE, TRAININGS_FOLDER, Bench
 from coalmine.audits.defenses.running import BenchRun
 from coalmine.audits.provenance.own_training import OwnTraining, Train
+from coalmine.corpus.files.reading import open_corpus
 from coalmine.corpus.planting.options import PlantOptions
 from coalmine.engines.engine import Engine, open_engine
 from coalmine.engines.ledger import UNITS_FILE
@@ -82,6 +83,8 @@ def defend(
     '6.10 bits less (95% interval 4.80 to 7.40), p = 0.0001, 48 pairs'
     """
     given = DefenseOptions.of(options, changes)
+    with open_corpus(corpus, given.fields):
+        pass  # a missing file is reported before anything else
     given.check()
     if given.fields.source is not None:
         raise InputError(

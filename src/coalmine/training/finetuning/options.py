@@ -90,19 +90,15 @@ class FinetuningOptions(Options, frozen=True, kw_only=True, forbid_unknown_field
             self._require(getattr(self, name) >= 0, name, "at least 0")
         for name, most in _MOST.items():
             self._require(getattr(self, name) <= most, name, f"at most {most:,}")
-        for name in ("learning_rate", "lora_alpha", "window"):
-            self._require((given := getattr(self, name)) is None or given > 0, name, "positive")
-        self._require(0 <= self.holdout < 1, "holdout", "in [0, 1)")
+        for name, usual in (("learning_rate", 1e-4), ("lora_alpha", 16), ("window", USUAL_WINDOW)):
+            self._require((given := getattr(self, name)) is None or given > 0, name, "positive", usual)
+        self._require(0 <= self.holdout < 1, "holdout", "at least 0 and below 1")
         for name, allowed in _CHOICES.items():
             self._require(getattr(self, name) in allowed, name, f"one of {', '.join(allowed)}")
         if not self.lora_rank and (self.lora_alpha is not None or self.lora_targets is not None):
             raise InputError(
                 "lora_alpha and lora_targets are for LoRA, and lora_rank is 0; set lora_rank, such as 8"
             )
-
-    def _require(self, holds: bool, name: str, condition: str) -> None:
-        if not holds:
-            raise InputError(f"{name} must be {condition}, got {getattr(self, name)}")
 
     def without_seed_of_noise(self) -> FinetuningOptions:
         """The same for records, which others may read."""

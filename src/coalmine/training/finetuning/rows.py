@@ -54,7 +54,7 @@ def window_length(subject: TunedNetwork, options: FinetuningOptions) -> int:
         return USUAL_WINDOW if most is None else min(USUAL_WINDOW, most)
     if most is not None and options.window > most:
         raise InputError(
-            f"window must be at most {most}, the number of tokens that the base can read, got {options.window}"
+            f"window must be at most {most}, the number of tokens that the base can read, got {options.window}; give a smaller one"
         )
     return options.window
 

@@ -54,18 +54,15 @@ class PrivateOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=T
             raise InputError(
                 f"private training takes either dp_epsilon or dp_noise, and {given}; give the epsilon to reach, or the noise to add"
             )
-        self._require(
-            self.epsilon is None or 0 < self.epsilon < math.inf, "epsilon", "a positive number, such as 1"
-        )
-        self._require(0 < self.delta < 1, "delta", "between 0 and 1, such as 1e-9")
-        self._require(self.noise is None or 0 <= self.noise < math.inf, "noise", "at least 0")
-        self._require(0 < self.clip < math.inf, "clip", "a positive number, such as 1")
-        self._require(self.seed is None or self.seed >= 0, "seed", "at least 0")
-        self._require(self.rows is None or self.rows >= 1, "rows", "at least 1")
-
-    def _require(self, holds: bool, name: str, condition: str) -> None:
-        if not holds:
-            raise InputError(f"{PREFIX}{name} must be {condition}, got {getattr(self, name)}")
+        for name, least, usual in (("noise", 0, 1), ("seed", 0, 0), ("rows", 1, 64)):
+            given = getattr(self, name)
+            holds = given is None or least <= given < math.inf
+            self._require(holds, name, f"at least {least}", usual, prefix=PREFIX)
+        for name in ("epsilon", "clip"):
+            given = getattr(self, name)
+            holds = given is None or 0 < given < math.inf
+            self._require(holds, name, "a positive number", 1, prefix=PREFIX)
+        self._require(0 < self.delta < 1, "delta", "between 0 and 1", 1e-9, prefix=PREFIX)
 
     def without_seed(self) -> PrivateOptions:
         """The same for a record that others may read: a check of the seed, which tells two seeds apart, and not the seed."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated
 
 from coalmine.corpus.files.documents import Fields
-from coalmine.errors import InputError
 from coalmine.records.options import SEED, Option, Options
 
 
@@ -41,13 +41,7 @@ class UnlearnOptions(Options, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch_size"):
-            if getattr(self, name) < 1:
-                raise InputError(
-                    f"{name} should be at least 1, but is {getattr(self, name)}; give a larger number"
-                )
-        for name, positive in (("until", True), ("learning_rate", True), ("keep_weight", False)):
-            value = getattr(self, name)
-            if value is not None and not (0 < value < float("inf") or (value == 0 and not positive)):
-                raise InputError(
-                    f"{name} should be {'positive' if positive else 'at least 0'}, but is {value}; give another"
-                )
+            self._require(getattr(self, name) >= 1, name, "at least 1")
+        self._require(self.until is None or 0 < self.until < math.inf, "until", "positive", 6.0)
+        self._require(0 < self.learning_rate < math.inf, "learning_rate", "positive")
+        self._require(0 <= self.keep_weight < math.inf, "keep_weight", "at least 0")
