@@ -46,6 +46,7 @@ SLOW = {
     "audits/provenance/test_comparing_texts.py",
     "audits/provenance/test_fitting.py",
     "audits/provenance/test_poisoned_users.py",
+    "audits/provenance/test_private_targets.py",
     "audits/provenance/test_provenance_audit.py",
     "audits/provenance/test_provenance_endpoints.py",
     "audits/provenance/test_provenance_findings.py",

@@ -177,6 +177,15 @@ def options_of(preset: str, changes: dict[str, Any]) -> TrainingOptions:
     """
     if preset not in PRESETS:
         raise InputError(f"unknown preset {preset!r}: known are {', '.join(PRESETS)}")
+    return changed(msgspec.convert(PRESETS[preset], TrainingOptions), changes)
+
+
+def changed(options: TrainingOptions, changes: dict[str, Any]) -> TrainingOptions:
+    """The same options with some changed; those of privacy are kept, or given anew as a whole.
+
+    >>> changed(options_of("gru", {"dp_noise": 1.0}), {"hidden": 64}).private.noise
+    1.0
+    """
     known = {*TrainingOptions.__struct_fields__, *(PREFIX + name for name in described(PrivateOptions))} - {
         "private"
     }
@@ -186,12 +195,13 @@ def options_of(preset: str, changes: dict[str, Any]) -> TrainingOptions:
     for name, allowed in _CHOICES.items():
         if name in changes and changes[name] not in allowed:
             raise InputError(f"unknown {name} {changes[name]!r}: known are {', '.join(allowed)}")
-    private = {name: value for name, value in changes.items() if name.startswith(PREFIX)}
-    others = {name: value for name, value in changes.items() if name not in private}
-    if private:
+    given = {name: value for name, value in changes.items() if name.startswith(PREFIX)}
+    others = {name: value for name, value in changes.items() if name not in given}
+    private = private_options(given) if given else options.private
+    if private is not msgspec.UNSET:
         check_choices(others)
     try:
-        options = msgspec.convert({**PRESETS[preset], **others}, TrainingOptions)
+        made = msgspec.convert({**msgspec.to_builtins(options), **others}, TrainingOptions)
     except msgspec.ValidationError as problem:
         raise InputError(f"a training option has a value that it cannot have: {problem}") from None
-    return msgspec.structs.replace(options, private=private_options(private)) if private else options
+    return msgspec.structs.replace(made, private=private)

@@ -25,7 +25,7 @@ from coalmine.randomness import arrays, child_seed
 from coalmine.storage.files import to_json
 from coalmine.training.data import Documents, text_of
 from coalmine.training.family import Goal, InMemory, TrainedModel, reach
-from coalmine.training.options import TrainingOptions, options_of
+from coalmine.training.options import TrainingOptions, changed, options_of
 from coalmine.training.record import read_training
 from coalmine.training.work import Member, TrainingWork
 
@@ -63,9 +63,18 @@ class Recipe(NamedTuple):
         return hashlib.sha256(to_json([self.options, tokenizer])).hexdigest()
 
     def of_shadow(self, place: int, seed: int) -> TrainingOptions:
-        """The options of one shadow, with a seed of its own."""
+        """The options of one shadow, with a seed of its own; where the target was trained privately, its noise is drawn from it too."""
         own = child_seed(seed, "provenance", "shadow", place) % 2**31
-        return msgspec.structs.replace(self.options[place % len(self.options)], seed=own)
+        options = msgspec.structs.replace(self.options[place % len(self.options)], seed=own)
+        if options.private is msgspec.UNSET:
+            return options
+        private = msgspec.structs.replace(options.private, seed=own, seed_check=msgspec.UNSET)
+        return msgspec.structs.replace(options, private=private)
+
+    @property
+    def needs_users(self) -> bool:
+        """Whether a training has to know whose each text is."""
+        return any(one.private is not msgspec.UNSET and one.private.unit == "user" for one in self.options)
 
 
 def recipe_like(
@@ -133,8 +142,7 @@ def varied(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
     options = []
     for place in range(number):
         own = {name: values[place % len(values)] for name, values in lists.items()}
-        base = msgspec.to_builtins(recipe.options[place % len(recipe.options)])
-        options.append(options_of("char-lstm", {**base, **changes, **own}))
+        options.append(changed(recipe.options[place % len(recipe.options)], {**changes, **own}))
     return Recipe(tuple(options), recipe.tokenizer)
 
 
@@ -228,7 +236,10 @@ def train_shadows(
         progress: gets the characters that were trained on.
         snapshot_seconds: how often each training is saved, in seconds; by default every 10.
     """
-    text = text_of(documents_of(users), tokenizer=recipe.tokenizer)
+    documents = documents_of(users)
+    if recipe.needs_users:
+        documents = documents._replace(users=[user.name for user in users for _ in user.texts])
+    text = text_of(documents, tokenizer=recipe.tokenizer)
     owners = np.repeat(np.arange(len(users)), [len(user.texts) for user in users])
     members = tuple(
         Member(
