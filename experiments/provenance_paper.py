@@ -104,9 +104,11 @@ def trained(training: Training) -> float:
     began = time.perf_counter()
     texts = [text for user in training.users for text in user.texts]
     sources = [text.source or "" for text in texts] if texts[0].source is not None else None
+    by_user = training.options.get("dp_unit") == "user"
     train_documents(
         [text.text for text in texts],
         sources=sources,
+        users=[user.name for user in training.users for _ in user.texts] if by_user else None,
         out=training.out,
         preset=training.preset,
         **training.options,
@@ -158,18 +160,26 @@ def settings_of(task: Task, split: Split) -> dict[str, Any]:
 
 
 def fitted(
-    reference: Sequence[User], task: Task, work: Path, name: str, engine: Engine, **options: Any
+    reference: Sequence[User],
+    task: Task,
+    work: Path,
+    name: str,
+    engine: Engine,
+    like: str = "target",
+    **options: Any,
 ) -> Fit:
-    """Shadow models of the target in `work`, and the audit classifier."""
+    """Shadow models of a target in `work`, and the audit classifier."""
     given = {"shadows": task.shadows, "seed": SEED, **options}
-    return fit_provenance(reference, work / name, like=work / "target", engine=engine, **given)
+    return fit_provenance(reference, work / name, like=work / like, engine=engine, **given)
 
 
 class Target:
     """The target of a task and its variants, with the shadow models that serve all tables."""
 
-    def __init__(self, name: str, given: argparse.Namespace, engine: Engine) -> None:
-        self.name, self.task, self.engine = name, TASKS[name], engine
+    def __init__(
+        self, name: str, given: argparse.Namespace, engine: Engine, task: Task | None = None
+    ) -> None:
+        self.name, self.task, self.engine = name, task or TASKS[name], engine
         self.split = self.task.split(given.data)
         self.work = given.work / name
         self.work.mkdir(parents=True, exist_ok=True)
@@ -180,7 +190,7 @@ class Target:
         options: dict[str, Any] = {"epochs": self.task.epochs, "seed": SEED, **changes}
         if self.task.vocabulary_of == "reference":
             words = (text.text for user in self.split.reference for text in user.texts)
-            options["tokenizer"] = WordTokenizer.of(words, most=parts.VOCABULARY)
+            options["tokenizer"] = WordTokenizer.of(words, most=options.get("vocabulary", parts.VOCABULARY))
         trained(Training(self.split.members, self.work / variant, self.task.preset, options))
         model: Model = load_model(self.work / variant)
         return model
