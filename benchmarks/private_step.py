@@ -61,6 +61,7 @@ class Lesson:
             rows[row, : length + 1] = torch.from_numpy(stream[begin : begin + length + 1].astype(np.int64))
         self.expected = rows[:, 1:]
         self.read = rows[:, :-1].clamp(min=0)
+        self.lengths = torch.from_numpy(lengths)
         self.units = torch.arange(options.batch_size)
 
     def __str__(self) -> str:
@@ -91,7 +92,7 @@ def ghost(lesson: Lesson) -> Step:
     clipping = clipping_for(lesson.network)
 
     def step() -> Tensor:
-        norms = clipping.add_clipped(lesson.losses, lesson.units, len(lesson.units), CLIP)
+        norms = clipping.add_clipped(lesson.losses, lesson.units, len(lesson.units), CLIP, lesson.lengths)
         if clipping.name != "ghost":
             raise RuntimeError(clipping.reason)
         return norms

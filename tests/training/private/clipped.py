@@ -27,24 +27,24 @@ def summed(logits, expected):
     return F.cross_entropy(logits.transpose(1, 2), expected, ignore_index=IGNORED, reduction="none").sum(1)
 
 
-def clipped_by(clipping, network, losses, units, number, clip):
+def clipped_by(clipping, network, losses, units, number, clip, lengths=None):
     """The norms, and the gradients by name, which begin at 1 to show that they are added to."""
     for parameter in network.parameters():
         parameter.grad = torch.ones_like(parameter) if parameter.requires_grad else None
     torch.manual_seed(5)
-    norms = clipping.add_clipped(losses, units, number, clip)
+    norms = clipping.add_clipped(losses, units, number, clip, lengths)
     gradients = {name: each.grad for name, each in network.named_parameters() if each.requires_grad}
     drawn = torch.rand(1)
     return norms, gradients, drawn
 
 
-def assert_ghost_is_loop(network, losses, units, number, clips=(0.3, 1e6), clipping=None):
+def assert_ghost_is_loop(network, losses, units, number, clips=(0.3, 1e6), clipping=None, lengths=None):
     """Norms and sums are equal, to 1e-9 in float64 and 1e-4 in float32, where clipping is active for some units and where it is not."""
     units = torch.tensor(units)
     tolerance = 1e-9 if next(network.parameters()).dtype == torch.float64 else 1e-4
     ghost = clipping or clipping_for(network)
     for clip in clips:
-        found, sums, drawn = clipped_by(ghost, network, losses, units, number, clip)
+        found, sums, drawn = clipped_by(ghost, network, losses, units, number, clip, lengths)
         loop = LoopClipping(network, "for this test")
         wanted, expected, drawn_by_loop = clipped_by(loop, network, losses, units, number, clip)
         assert ghost.name == "ghost", ghost.reason
@@ -57,11 +57,11 @@ def assert_ghost_is_loop(network, losses, units, number, clips=(0.3, 1e6), clipp
     return found
 
 
-def assert_becomes_loop(network, losses, units, number, reason):
+def assert_becomes_loop(network, losses, units, number, reason, lengths=None):
     """A loop takes over at the first pass, with the loop's numbers."""
     ghost = clipping_for(network)
     units = torch.tensor(units)
-    found, sums, _ = clipped_by(ghost, network, losses, units, number, 1.0)
+    found, sums, _ = clipped_by(ghost, network, losses, units, number, 1.0, lengths)
     wanted, expected, _ = clipped_by(
         LoopClipping(network, "for this test"), network, losses, units, number, 1.0
     )

@@ -7,7 +7,15 @@ from coalmine.models.reference.networks import NetworkConfig, build_network
 from coalmine.models.reference.pair_networks import PAIR_NETWORKS, PairNetworkConfig, build_pair_network
 from coalmine.training.private.clipping import factors
 from coalmine.training.private.clipping.clipping import clipping_for
-from training.private.clipped import VOCABULARY, assert_ghost_is_loop, kinds, summed, token_batch
+from training.private.clipped import (
+    IGNORED,
+    VOCABULARY,
+    assert_becomes_loop,
+    assert_ghost_is_loop,
+    kinds,
+    summed,
+    token_batch,
+)
 
 ARCHITECTURES = ("lstm", "gru", "cnn", "transformer")
 # Unit 2 has no rows; the last row, which is a unit of its own, has no loss.
@@ -78,6 +86,52 @@ def test_a_state_that_is_carried_within_a_pass(architecture):
         return summed(torch.cat([first, second], dim=1), expected)
 
     assert_ghost_is_loop(network, losses, *SEVERAL)
+
+
+@kinds
+@pytest.mark.parametrize("units", [SEVERAL, ALONE, EQUAL], ids=["several", "alone", "equal"])
+@pytest.mark.parametrize("architecture", ["lstm", "gru"])
+def test_padding_is_left_out(architecture, units, kind):
+    network = network_of(architecture, kind=kind, dropout=0.4)
+    tokens, expected = token_batch(6, 9)
+    lengths = (expected != IGNORED).sum(1)
+    assert_ghost_is_loop(network, losses_of(network, tokens, expected), *units, lengths=lengths)
+
+
+@pytest.mark.parametrize("kept", [0, 1 << 26], ids=["not kept", "kept"])
+def test_whole_gradients_without_padding(kept, monkeypatch):
+    monkeypatch.setattr(factors, "WRITING", -100)
+    monkeypatch.setattr(factors, "KEPT", kept)
+    monkeypatch.setattr(factors, "BLOCK", 150)
+    network = network_of("lstm")
+    tokens, expected = token_batch(6, 9)
+    lengths = (expected != IGNORED).sum(1)
+    assert_ghost_is_loop(network, losses_of(network, tokens, expected), *SEVERAL, lengths=lengths)
+
+
+@pytest.mark.parametrize("architecture", ["lstm", "gru"])
+def test_layers_that_are_read_with_padding_and_without(architecture):
+    network = network_of(architecture)
+    first, second = (token_batch(6, time, seed=time) for time in (9, 5))
+
+    def losses():
+        return sum(losses_of(network, *each)() for each in (first, second))
+
+    lengths = (first[1] != IGNORED).sum(1)
+    assert_ghost_is_loop(network, losses, *SEVERAL, lengths=lengths)
+
+
+@pytest.mark.parametrize("architecture", ["lstm", "gru"])
+def test_a_last_state_that_depends_on_padding(architecture):
+    network = network_of(architecture)
+    tokens, expected = token_batch(6, 9)
+
+    def losses():
+        logits, state = network(tokens, network.initial_state(6))
+        return summed(logits, expected) + state[0].square().sum((0, 2))
+
+    lengths = (expected != IGNORED).sum(1)
+    assert_becomes_loop(network, losses, *SEVERAL, "depends on the last state", lengths)
 
 
 @pytest.mark.parametrize("architecture", PAIR_NETWORKS)

@@ -143,7 +143,9 @@ class PrivateSteps:
 
         clip = self._private.clip
         if len(rows.units) <= self._rows:
-            norms = self._clipping.add_clipped(lambda: losses(rows), rows.units, rows.number, clip)
+            norms = self._clipping.add_clipped(
+                lambda: losses(rows), rows.units, rows.number, clip, rows.lengths
+            )
         else:
             parts = (
                 losses(self._reader.part(rows, first, first + self._rows), first)

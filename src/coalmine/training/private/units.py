@@ -34,6 +34,8 @@ class Rows(NamedTuple):
     # (rows,) one over the number of tokens of the row's unit.
     weights: Tensor
     tokens: int
+    # (rows,) how many places come before the padding, where all layers read the same places.
+    lengths: Tensor | None = None
 
 
 def rows_that_fit(window: int, vocabulary: int) -> int:
@@ -96,6 +98,7 @@ class UnitPasses:
             expected=rows.expected[chosen],
             units=rows.units[chosen],
             weights=rows.weights[chosen],
+            lengths=None if rows.lengths is None else rows.lengths[chosen],
         )
 
     def _read_together(self, units: Sequence[int]) -> Rows:
@@ -152,7 +155,10 @@ class UnitReader(UnitPasses):
         else:
             owners, read, expected, carried = self._texts(documents)
         weights = torch.from_numpy(1.0 / tokens[owners]).to(next(self._network.parameters()).dtype)
-        return Rows(read, carried, expected, torch.from_numpy(owners), len(units), weights, int(tokens.sum()))
+        lengths = None if carried is None else (expected != IGNORED).sum(1)
+        return Rows(
+            read, carried, expected, torch.from_numpy(owners), len(units), weights, int(tokens.sum()), lengths
+        )
 
     def _pairs(self, places: Sequence[int]) -> tuple[tuple[Tensor, ...], Tensor]:
         sources = () if self._data.sources is None else self._data.sources.training

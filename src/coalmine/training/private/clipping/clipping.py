@@ -31,7 +31,14 @@ class Clipping(Protocol):
     def units_at_once(self) -> int | None:
         """The most units that a call should be given to be fast, or None where more units per call are faster."""
 
-    def add_clipped(self, losses: Callable[[], Tensor], units: Tensor, number: int, clip: float) -> Tensor:
+    def add_clipped(
+        self,
+        losses: Callable[[], Tensor],
+        units: Tensor,
+        number: int,
+        clip: float,
+        lengths: Tensor | None = None,
+    ) -> Tensor:
         """Add the sum over units of min(1, clip / norm) times the unit's gradient to the `grad` of each trainable parameter.
 
         Afterwards each trainable parameter has a `grad`, even where there are no rows.
@@ -44,6 +51,8 @@ class Clipping(Protocol):
                 of the losses of its rows; a unit without rows has a gradient of 0.
             number: the number of units.
             clip: the largest norm that the gradient of a unit, over all trainable parameters, keeps.
+            lengths: (rows,) how many places of each row come before its padding, whose losses are 0; recurrent layers then leave out
+                the padding, which saves time. What they give there, and their states after it, must not matter.
 
         Returns:
             (number,) the norm of each unit's gradient before clipping. If one is not finite, neither is the sum.

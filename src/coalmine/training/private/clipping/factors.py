@@ -107,13 +107,14 @@ class ProductGradient:
     def __init__(
         self, weights: Sequence[nn.Parameter], product: Product, rows: UnitRows, may_keep: int
     ) -> None:
-        self.weights, self.product, self.rows = weights, product, rows
-        height, width = product.left.shape[2], product.right.shape[2]
+        self.weights, self.product = weights, product
+        self.rows = rows if product.rows is None else rows.of_places(product.rows)
+        _, places, height = product.left.shape
+        width = product.right.shape[2]
         size = rows.number * height * width
         self._keeps = size <= may_keep
         self._whole = [
-            _whole_is_cheaper(left.shape[1], height, width, self._keeps)
-            for _, (left,) in rows.groups(product.left)
+            _whole_is_cheaper(count * places, height, width, self._keeps) for count in self.rows.counts
         ]
         self._keeps = self._keeps and all(self._whole)
         # How many numbers are kept.
@@ -123,7 +124,7 @@ class ProductGradient:
     def squares(self) -> Tensor:
         """(units,) their squared norms."""
         found = self.product.left.new_zeros(self.rows.number)
-        groups = self.rows.groups(*self.product)
+        groups = self.rows.groups(self.product.left, self.product.right)
         for whole, (members, (left, right)) in zip(self._whole, groups, strict=True):
             places = left.shape[1]
             size = left.shape[2] * right.shape[2] if whole else places * places
@@ -144,7 +145,7 @@ class ProductGradient:
 
     def add_scaled(self, scales: Tensor) -> None:
         """Add the scaled sum to the gradients of the weights."""
-        left, right = self.product
+        left, right, _ = self.product
         if self._keeps:
             total = sum(
                 torch.tensordot(scales.to(gradients)[members], gradients, dims=1)
@@ -173,7 +174,8 @@ class TiedGradient:
         """(units,) their squared norms, with the inner product of the two parts."""
         found = self._multiplied.squares() + self._looked_up.squares()
         product, lookup = self._multiplied.product, self._looked_up.lookup
-        for members, (left, right, ids, gradients) in self._multiplied.rows.groups(*product, *lookup):
+        groups = self._multiplied.rows.groups(product.left, product.right, *lookup)
+        for members, (left, right, ids, gradients) in groups:
             at_ids = left.gather(2, ids[:, None].expand(-1, left.shape[1], -1))  # (units, places, looked up)
             alike = right @ gradients.mT
             found[members] += 2 * _dots(at_ids, alike)

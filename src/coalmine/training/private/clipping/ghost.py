@@ -46,7 +46,14 @@ class GhostClipping:
         """Any number, as long as it is not a loop."""
         return None if self._loop is None else self._loop.units_at_once
 
-    def add_clipped(self, losses: Callable[[], Tensor], units: Tensor, number: int, clip: float) -> Tensor:
+    def add_clipped(
+        self,
+        losses: Callable[[], Tensor],
+        units: Tensor,
+        number: int,
+        clip: float,
+        lengths: Tensor | None = None,
+    ) -> Tensor:
         """Add the clipped sum to the gradients, and return the (number,) norms."""
         if self._loop is not None:
             return self._loop.add_clipped(losses, units, number, clip)
@@ -55,7 +62,7 @@ class GhostClipping:
             return exact(parameters[0]).new_zeros(number)
         before = random_state()
         try:
-            return self._add_clipped(losses, UnitRows(units, number), clip, before)
+            return self._add_clipped(losses, UnitRows(units, number), lengths, clip, before)
         except UnfitError as unfit:
             # Nothing has been added yet, and the forward pass begins again with the same random numbers.
             set_random_state(before)
@@ -63,9 +70,14 @@ class GhostClipping:
             return self._loop.add_clipped(losses, units, number, clip)
 
     def _add_clipped(
-        self, losses: Callable[[], Tensor], rows: UnitRows, clip: float, before: RandomState
+        self,
+        losses: Callable[[], Tensor],
+        rows: UnitRows,
+        lengths: Tensor | None,
+        clip: float,
+        before: RandomState,
     ) -> Tensor:
-        found = self._backward(losses, rows)
+        found = self._backward(losses, rows, lengths)
         squares = [gradient.squares() for gradient in found]
         if not squares:  # no loss depends on the weights
             return exact(next(self._network.parameters())).new_zeros(rows.number)
@@ -82,8 +94,10 @@ class GhostClipping:
             gradient.add_scaled(scales)
         return norms
 
-    def _backward(self, losses: Callable[[], Tensor], rows: UnitRows) -> list[Gradient]:
-        tape = Tape(len(rows.units))
+    def _backward(
+        self, losses: Callable[[], Tensor], rows: UnitRows, lengths: Tensor | None
+    ) -> list[Gradient]:
+        tape = Tape(len(rows.units), lengths)
         named = {name: each for name, each in self._network.named_parameters() if each.requires_grad}
         with self._recording(tape):
             of_rows = losses()

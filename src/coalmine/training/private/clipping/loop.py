@@ -17,8 +17,16 @@ class LoopClipping:
     def __init__(self, network: nn.Module, reason: str) -> None:
         self._network, self.reason = network, reason
 
-    def add_clipped(self, losses: Callable[[], Tensor], units: Tensor, number: int, clip: float) -> Tensor:
+    def add_clipped(
+        self,
+        losses: Callable[[], Tensor],
+        units: Tensor,
+        number: int,
+        clip: float,
+        lengths: Tensor | None = None,
+    ) -> Tensor:
         """Add the clipped sum to the gradients, and return the (number,) norms."""
+        del lengths  # padding is read like the rest
         parameters = prepared(self._network)
         norms = exact(parameters[0]).new_zeros(number)
         if not len(units):

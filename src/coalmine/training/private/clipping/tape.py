@@ -19,6 +19,15 @@ class Product(NamedTuple):
 
     left: Tensor  # (rows, places, height)
     right: Tensor  # (rows, places, width)
+    # Where places were left out, each of the others is a row of its own here, and this is the row that it comes from.
+    rows: Tensor | None = None
+
+    def apart(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The same with each place as a row of its own: left, right, and the rows that they come from."""
+        number, places = self.left.shape[:2]
+        rows = torch.arange(number, device=self.left.device) if self.rows is None else self.rows
+        left, right = self.left.flatten(0, 1)[:, None], self.right.flatten(0, 1)[:, None]
+        return left, right, rows.repeat_interleave(places)
 
 
 class Lookup(NamedTuple):
@@ -31,8 +40,10 @@ class Lookup(NamedTuple):
 class Tape:
     """The factors of all gradients of one backward pass. A weight that is used several times has the sum of what was recorded."""
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: int, lengths: Tensor | None = None) -> None:
         self.rows = rows
+        # (rows,) after how many places the padding of each row begins, if that is known.
+        self.lengths = lengths
         # Weights that are multiplied by the same left side are recorded together, as one matrix with their columns side by side.
         self.products: dict[tuple[nn.Parameter, ...], Product] = {}
         self.lookups: dict[nn.Parameter, Lookup] = {}
@@ -46,19 +57,29 @@ class Tape:
             )
         return values.reshape(self.rows, -1, values.shape[-1])
 
-    def add_product(self, weights: tuple[nn.Parameter, ...], left: Tensor, right: Tensor) -> None:
+    def add_product(
+        self, weights: tuple[nn.Parameter, ...], left: Tensor, right: Tensor, rows: Tensor | None = None
+    ) -> None:
         """Record a use of matrices whose gradients, side by side, are the sum over places of left times right.
 
         Args:
             weights: their columns are those of right, in this order; their sizes without the first dimension are flattened.
             left: (rows, places, height)
             right: (rows, places, width)
+            rows: (places of all rows,) which row each comes from, if left and right have a row of one place for each of them.
         """
-        left, right = exact(left.detach()), exact(right.detach())
+        product = Product(exact(left.detach()), exact(right.detach()), rows)
         before = self.products.get(weights)
-        if before is not None:
-            left, right = torch.cat([before.left, left], dim=1), torch.cat([before.right, right], dim=1)
-        self.products[weights] = Product(left, right)
+        if before is None:
+            self.products[weights] = product
+        elif before.rows is None and rows is None:
+            left, right = (torch.cat(both, dim=1) for both in zip(before[:2], product[:2], strict=True))
+            self.products[weights] = Product(left, right)
+        else:
+            left, right, rows = (
+                torch.cat(both) for both in zip(before.apart(), product.apart(), strict=True)
+            )
+            self.products[weights] = Product(left, right, rows)
 
     def add_lookup(self, weight: nn.Parameter, ids: Tensor, gradients: Tensor) -> None:
         """Record rows of a matrix that were looked up, (rows, places), and the gradients of what was found, (rows, places, width)."""

@@ -6,7 +6,7 @@ each step of each row: with what was read there, they are the factors of the gra
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn import functional as F
 
+from coalmine.training.private.clipping.layers.places import Places
 from coalmine.training.private.clipping.tape import Tape, UnfitError
 
 Weights = tuple[nn.Parameter, nn.Parameter, nn.Parameter, nn.Parameter]
@@ -72,10 +73,9 @@ def _stacked(
     return values.transpose(0, 1) if layers.batch_first else values, lasts
 
 
-def _steps(*values: Tensor, backwards: bool = False) -> Iterator[tuple[Tensor, ...]]:
-    """Each step's part of values of shape (time, ...). Torch makes all parts at once, which is faster than one at a time."""
-    parts = [value.unbind(0) for value in values]
-    return zip(*([part[::-1] for part in parts] if backwards else parts), strict=True)
+def _steps(places: Places, *values: Tensor) -> list[tuple[Tensor, ...]]:
+    """Each step's part of values of shape (places, ...)."""
+    return list(zip(*map(places.steps, values), strict=True))
 
 
 class _Lstm(Function):
@@ -90,89 +90,107 @@ class _Lstm(Function):
         *weights: Tensor,
     ) -> tuple[Tensor, ...]:
         of_read, of_hidden, bias_read, bias_hidden = weights
-        time, rows, width = read.shape
         size = first.shape[1]
-        # Steps are short, so each operation counts. With tanh(x) = 2 sigmoid(2x) - 1, sigmoids are all there is to compute: what goes into
-        # the candidate, and the cells, are doubled, and hidden states have the opposite sign, until the last step is done.
-        doubled = torch.ones_like(bias_read)
-        doubled[2 * size : 3 * size] = 2
-        gates = torch.addmm(
-            (bias_read + bias_hidden) * doubled,
-            read.reshape(time * rows, width),
-            (of_read * doubled[:, None]).t(),
-        ).view(time, rows, 4 * size)
-        transposed = (of_hidden * -doubled[:, None]).t().contiguous()
-        hidden, cells = (read.new_empty(time + 1, rows, size) for _ in range(2))
-        hidden[0], cells[0] = -first, 2 * first_cell
-        bent = read.new_empty(time, rows, size)  # tanh of the cells
-        parts = gates.view(time, rows, 4, size)
-        before = gates, *parts.unbind(2), hidden[:time], cells[:time]
-        for gate, start, forget, candidate, end, then, cell, now, cell_now, curved in _steps(
-            *before, hidden[1:], cells[1:], bent
+        places = Places(read.shape, tape.lengths)
+        # Steps are short, so each operation counts. With tanh(x) = 1 - 2 sigmoid(-2x), sigmoids are all there is to compute and to keep:
+        # what goes into the candidate, and the cells, are multiplied by -2.
+        factor = torch.ones_like(bias_read)
+        factor[2 * size : 3 * size] = -2
+        values = places.taken(read)
+        gates = torch.addmm((bias_read + bias_hidden) * factor, values, (of_read * factor[:, None]).t())
+        transposed = (of_hidden * factor[:, None]).t().contiguous()
+        hidden, cells = (values.new_empty(len(values), size) for _ in range(2))
+        bent = torch.empty_like(cells)  # sigmoids of the cells
+        begin, begin_cell = places.by_length(first), -2 * places.by_length(first_cell)
+        then, cell = begin, begin_cell
+        for gate, start, forget, candidate, end, now, cell_now, curved in _steps(
+            places, gates, *gates.view(-1, 4, size).unbind(1), hidden, cells, bent
         ):
+            if len(now) < len(then):
+                then, cell = then[: len(now)], cell[: len(now)]
             gate.addmm_(then, transposed).sigmoid_()
             torch.mul(forget, cell, out=cell_now).addcmul_(start, candidate, value=4).sub_(start, alpha=2)
             torch.sigmoid(cell_now, out=curved)
             torch.addcmul(end, end, curved, value=-2, out=now)
-        hidden.neg_()
-        cells.mul_(0.5)
-        for halved in (bent, parts[:, :, 2]):
-            halved.mul_(2).sub_(1)
-        ctx.save_for_backward(read, hidden, gates, cells, bent, of_read, of_hidden)
-        ctx.tape, ctx.parameters = tape, parameters
+            then, cell = now, cell_now
+        ctx.save_for_backward(values, begin, begin_cell, hidden, gates, cells, bent, of_read, of_hidden)
+        ctx.tape, ctx.parameters, ctx.places = tape, parameters, places
         ctx.set_materialize_grads(False)
-        return hidden[1:].clone(), hidden[time].clone(), cells[time].clone()
+        given = places.given_back(hidden).clone() if places.rows is None else places.given_back(hidden)
+        return given, places.lasts(hidden), -0.5 * places.lasts(cells)
 
     @staticmethod
     def backward(
         ctx: Any, of_given: Tensor | None, of_last: Tensor | None, of_last_cell: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        read, hidden, gates, cells, bent, of_read, of_hidden = ctx.saved_tensors
-        time, rows, size = bent.shape
-        of_given = torch.zeros_like(bent) if of_given is None else of_given
-        of_cell = torch.zeros_like(bent[0]) if of_last_cell is None else of_last_cell.clone()
-        # The slopes become the gradients of what goes into the gates, from the last step to the first.
-        left, of_bent = _lstm_slopes(gates, cells, bent)
-        parts = left.view(time, rows, 4, size)
-        forget = gates[:, :, size : 2 * size]
-        later: Tensor | None = None
-        for given, bend, of_cells, end, now, forgotten in _steps(
-            of_given, of_bent, parts[:, :, :3], parts[:, :, 3], left, forget, backwards=True
-        ):
-            if later is not None:
-                of_state = torch.addmm(given, later, of_hidden)
-            else:
-                of_state = given if of_last is None else given + of_last
-            of_cell.addcmul_(of_state, bend)
-            of_cells.mul_(of_cell.unsqueeze(1))
-            end.mul_(of_state)
-            of_cell.mul_(forgotten)
-            later = now
+        values, begin, begin_cell, hidden, gates, cells, bent, of_read, of_hidden = ctx.saved_tensors
+        places = ctx.places
+        _refuse_last(places, of_last, of_last_cell)
+        of_states = torch.zeros_like(bent) if of_given is None else places.taken(of_given).clone()
+        if of_last is not None:
+            of_states[-len(of_last) :] += of_last
+        of_cell = torch.zeros_like(begin_cell) if of_last_cell is None else of_last_cell.clone()
+        left, summed = torch.empty_like(gates), gates.new_zeros(len(begin), gates.shape[1])
+        _lstm_backwards(places, left, summed, of_states, of_cell, begin_cell, cells, bent, gates, of_hidden)
         weight_read, weight_hidden, *biases = ctx.parameters
-        _record(ctx.tape, (weight_read, weight_hidden), left, torch.cat([read, hidden[:time]], dim=2), biases)
-        return (
-            None,
-            None,
-            _of_values(ctx, left, of_read),
-            left[0] @ of_hidden,
-            of_cell,
-            None,
-            None,
-            None,
-            None,
-        )
+        right = torch.cat([values, places.before(begin, hidden)], dim=1)
+        _record(ctx.tape, places, (weight_read, weight_hidden), left, right, summed, biases)
+        of_first = places.by_row(left[: len(begin)] @ of_hidden)
+        of_values = places.given_back(left @ of_read) if ctx.needs_input_grad[2] else None
+        return None, None, of_values, of_first, places.by_row(of_cell), None, None, None, None
 
 
-def _lstm_slopes(gates: Tensor, cells: Tensor, bent: Tensor) -> tuple[Tensor, Tensor]:
-    """The slopes of the cell by what goes into the gates (of the hidden state for the output gate), and of hidden by cell."""
-    time, rows, size = bent.shape
-    of_input, _, candidate, of_output = gates.view(time, rows, 4, size).unbind(2)
-    slopes = torch.addcmul(gates, gates, gates, value=-1).view(time, rows, 4, size)
-    slopes[:, :, 0].mul_(candidate)
-    slopes[:, :, 1].mul_(cells[:-1])
-    torch.addcmul(of_input, of_input * candidate, candidate, value=-1, out=slopes[:, :, 2])
-    slopes[:, :, 3].mul_(bent)
-    return slopes.view_as(gates), torch.addcmul(of_output, of_output * bent, bent, value=-1)
+def _lstm_backwards(
+    places: Places,
+    left: Tensor,
+    summed: Tensor,
+    of_states: Tensor,
+    of_cell: Tensor,
+    begin_cell: Tensor,
+    cells: Tensor,
+    bent: Tensor,
+    gates: Tensor,
+    of_hidden: Tensor,
+) -> None:
+    """Fill `left`, (places, 4 size), with the gradients of what goes into the gates, from the last step to the first.
+
+    Args:
+        places: the places.
+        left: what is filled.
+        summed: (rows, 4 size) zeros, which become the sums of these over the places of each row.
+        of_states: (places, size) the gradients of what the layer gave; they become those of the hidden states.
+        of_cell: (rows, size) those of the last cells; they become those of the first.
+        begin_cell: (rows, size) the first cells; these and the next three as the forward pass keeps them.
+        cells: (places, size)
+        bent: (places, size)
+        gates: (places, 4 size)
+        of_hidden: (4 size, size) the recurrent weight.
+    """
+    size = bent.shape[1]
+    slopes = torch.empty_like(of_cell)
+    before = [begin_cell, *places.steps(cells)]
+    of_gates = left.view(-1, 4, size).unbind(1)
+    values = of_states, bent, left, *of_gates, gates, *gates.view(-1, 4, size).unbind(1)
+    steps = _steps(places, *values)
+    later: Tensor | None = None
+    for place in range(len(steps) - 1, -1, -1):
+        of_state, curve, now, of_start, of_forget, of_candidate, of_end, gate, *four = steps[place]
+        start, forget, candidate, end = four
+        rows = len(now)
+        if later is not None:
+            of_state[: len(later)].addmm_(later, of_hidden)
+        carried, slope = of_cell[:rows], slopes[:rows]
+        torch.addcmul(curve, curve, curve, value=-1, out=slope).mul_(end)
+        carried.addcmul_(of_state, slope, value=4)
+        # By what the gates are, and then by what goes into their sigmoids.
+        torch.addcmul(carried, carried, candidate, value=-2, out=of_start)
+        torch.mul(carried, before[place][:rows], out=of_forget).mul_(-0.5)
+        torch.mul(carried, start, out=of_candidate).mul_(4)
+        torch.addcmul(of_state, of_state, curve, value=-2, out=of_end)
+        now.mul_(gate).addcmul_(now, gate, value=-1)
+        summed[:rows] += now
+        carried.mul_(forget)
+        later = now
 
 
 class _Gru(Function):
@@ -181,71 +199,97 @@ class _Gru(Function):
         ctx: Any, tape: Tape, parameters: Weights, read: Tensor, first: Tensor, *weights: Tensor
     ) -> tuple[Tensor, ...]:
         of_read, of_hidden, bias_read, bias_hidden = weights
-        time, rows, width = read.shape
         size = first.shape[1]
-        flat = read.reshape(time * rows, width)
-        gates = torch.addmm(bias_read, flat, of_read.t()).view(time, rows, 3 * size)
-        gates[:, :, : 2 * size] += bias_hidden[: 2 * size]
-        hidden = read.new_empty(time + 1, rows, size)
-        hidden[0] = first
-        # What the hidden state adds to the candidate, before the reset gate.
-        recalled = read.new_empty(time, rows, size)
-        transposed = of_hidden.t()
-        for step in range(time):
-            gate = gates[step]
-            sigmoids = gate[:, : 2 * size].addmm_(hidden[step], transposed[:, : 2 * size]).sigmoid_()
-            torch.addmm(bias_hidden[2 * size :], hidden[step], transposed[:, 2 * size :], out=recalled[step])
-            candidate = gate[:, 2 * size :].addcmul_(sigmoids[:, :size], recalled[step])
-            candidate.mul_(2).sigmoid_().mul_(2).sub_(1)
-            torch.lerp(candidate, hidden[step], sigmoids[:, size:], out=hidden[step + 1])
-        ctx.save_for_backward(gates, read, hidden, recalled, of_read, of_hidden)
-        ctx.tape, ctx.parameters = tape, parameters
+        places = Places(read.shape, tape.lengths)
+        values = places.taken(read)
+        gates = torch.addmm(bias_read, values, of_read.t())
+        gates[:, : 2 * size] += bias_hidden[: 2 * size]
+        # Hidden states, and what the ones before them add to the candidate, before the reset gate.
+        hidden, recalled = (values.new_empty(len(values), size) for _ in range(2))
+        transposed, bias = of_hidden.t(), bias_hidden[2 * size :]
+        then = begin = places.by_length(first)
+        for sigmoids, candidate, recall, now in _steps(
+            places, gates[:, : 2 * size], gates[:, 2 * size :], recalled, hidden
+        ):
+            then = then[: len(now)]
+            sigmoids.addmm_(then, transposed[:, : 2 * size]).sigmoid_()
+            torch.addmm(bias, then, transposed[:, 2 * size :], out=recall)
+            candidate.addcmul_(sigmoids[:, :size], recall).mul_(2).sigmoid_().mul_(2).sub_(1)
+            torch.lerp(candidate, then, sigmoids[:, size:], out=now)
+            then = now
+        ctx.save_for_backward(values, gates, places.before(begin, hidden), recalled, of_read, of_hidden)
+        ctx.tape, ctx.parameters, ctx.places = tape, parameters, places
         ctx.set_materialize_grads(False)
-        return hidden[1:].clone(), hidden[time].clone()
+        given = places.given_back(hidden)
+        return given, places.lasts(hidden)
 
     @staticmethod
     def backward(ctx: Any, of_given: Tensor | None, of_last: Tensor | None) -> tuple[Tensor | None, ...]:
-        gates, read, hidden, recalled, of_read, of_hidden = ctx.saved_tensors
-        time, rows, size = recalled.shape
-        of_given = torch.zeros_like(recalled) if of_given is None else of_given
-        of_before = torch.zeros_like(recalled[0]) if of_last is None else of_last
-        reset, update, candidate = gates.view(time, rows, 3, size).unbind(2)
+        values, gates, before, recalled, of_read, of_hidden = ctx.saved_tensors
+        places = ctx.places
+        _refuse_last(places, of_last)
+        size = recalled.shape[1]
+        of_states = torch.zeros_like(recalled) if of_given is None else places.taken(of_given).clone()
+        of_before = gates.new_zeros(places.counts[0], size) if of_last is None else of_last.clone()
+        reset, update, candidate = gates.view(-1, 3, size).unbind(1)
         # By what goes into the update gate and into the candidate, of the hidden state; into the reset gate, of the candidate.
-        into_update = update * (1 - update) * (hidden[:-1] - candidate)
+        into_update = update * (1 - update) * (before - candidate)
         into_candidate = (1 - update) * (1 - candidate * candidate)
         into_reset = reset * (1 - reset) * recalled
         left = torch.empty_like(gates)
         # The candidate's recurrent weight is behind the reset gate.
         left_hidden = torch.empty_like(gates)
-        for step in range(time - 1, -1, -1):
-            of_state = of_given[step] + of_before
-            now, recurrent = left[step], left_hidden[step]
-            torch.mul(of_state, into_candidate[step], out=now[:, 2 * size :])
-            torch.mul(of_state, into_update[step], out=now[:, size : 2 * size])
-            torch.mul(now[:, 2 * size :], into_reset[step], out=now[:, :size])
+        summed, summed_hidden = (gates.new_zeros(len(of_before), 3 * size) for _ in range(2))
+        steps = _steps(
+            places,
+            of_states,
+            into_update,
+            into_candidate,
+            into_reset,
+            reset,
+            update,
+            left,
+            left_hidden,
+        )
+        for of_state, by_update, by_candidate, by_reset, reset_now, update_now, now, recurrent in [*steps][
+            ::-1
+        ]:
+            carried = of_before[: len(now)]
+            of_state.add_(carried)
+            torch.mul(of_state, by_candidate, out=now[:, 2 * size :])
+            torch.mul(of_state, by_update, out=now[:, size : 2 * size])
+            torch.mul(now[:, 2 * size :], by_reset, out=now[:, :size])
             recurrent[:, : 2 * size] = now[:, : 2 * size]
-            torch.mul(now[:, 2 * size :], reset[step], out=recurrent[:, 2 * size :])
-            of_before = torch.addmm(of_state.mul_(update[step]), recurrent, of_hidden)
+            torch.mul(now[:, 2 * size :], reset_now, out=recurrent[:, 2 * size :])
+            summed[: len(now)] += now
+            summed_hidden[: len(now)] += recurrent
+            torch.addmm(of_state.mul_(update_now), recurrent, of_hidden, out=carried)
         weight_read, weight_hidden, bias_read, bias_hidden = ctx.parameters
-        _record(ctx.tape, (weight_read,), left, read, (bias_read,))
-        _record(ctx.tape, (weight_hidden,), left_hidden, hidden[:-1], (bias_hidden,))
-        return None, None, _of_values(ctx, left, of_read), of_before, None, None, None, None
+        _record(ctx.tape, places, (weight_read,), left, values, summed, (bias_read,))
+        _record(ctx.tape, places, (weight_hidden,), left_hidden, before, summed_hidden, (bias_hidden,))
+        of_values = places.given_back(left @ of_read) if ctx.needs_input_grad[2] else None
+        return None, None, of_values, places.by_row(of_before), None, None, None, None
 
 
-def _of_values(ctx: Any, left: Tensor, of_read: Tensor) -> Tensor | None:
-    """The gradient of what the layer reads, (time, rows, width), if it is needed."""
-    return (left.flatten(0, 1) @ of_read).view(*left.shape[:2], -1) if ctx.needs_input_grad[2] else None
+def _refuse_last(places: Places, *of_last: Tensor | None) -> None:
+    """Raise UnfitError for gradients of the last states of rows with padding, which depend on the padding in a plain pass."""
+    if places.rows is not None and any(each is not None for each in of_last):
+        raise UnfitError("a loss depends on the last state of a recurrent layer, and rows have padding")
 
 
 def _record(
     tape: Tape,
+    places: Places,
     weights: tuple[nn.Parameter, ...],
     left: Tensor,
     right: Tensor,
+    summed: Tensor,
     biases: Sequence[nn.Parameter],
 ) -> None:
-    """Record factors of shape (time, rows, width), and biases that are added to what goes into the gates."""
-    tape.add_product(weights, left.transpose(0, 1), right.transpose(0, 1))
-    summed = left.sum(0)
+    """Record factors of shape (places, size), and biases whose gradients are the sums of left over the places of each row."""
+    if places.rows is None:
+        tape.add_product(weights, *(places.given_back(each).transpose(0, 1) for each in (left, right)))
+    else:
+        tape.add_product(weights, left[:, None], right[:, None], places.rows)
     for bias in biases:
-        tape.add_whole(bias, summed)
+        tape.add_whole(bias, places.by_row(summed))
