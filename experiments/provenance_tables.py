@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
@@ -224,6 +225,55 @@ def mixed() -> tuple[list[str], list[Sequence[Any]]]:
     return ["statistic", *(f"{members} members" for members in numbers)], lines
 
 
+def _private() -> dict[tuple[str, str], list[tuple[Any, list[Row]]]]:
+    """The facts and the rows of each target of `private_users.py` and each kind of shadow models, one pair for each seed."""
+    facts, rows = facts_of("private"), rows_of("private")
+    found: dict[tuple[str, str], list[tuple[Any, list[Row]]]] = {}
+    for target in facts.get("targets", {}):
+        for shadows in dict.fromkeys(["plain", target]):
+            for seed in range(10):
+                known = facts.get(f"{target.replace(' ', '-')}-{seed} by {shadows}")
+                setting = f"shadows {shadows}, seed {seed}"
+                own = [row for row in rows if (row["part"], row["setting"]) == (target, setting)]
+                if known is not None:
+                    found.setdefault((target, shadows), []).append((known, own))
+    return found
+
+
+def private_models() -> Lines:
+    """What targets of private training predict, as means over seeds."""
+    baseline = facts_of("private").get("frequencies")
+    for (target, shadows), seeds in _private().items():
+        if shadows == "plain":
+            known = [facts for facts, _ in seeds]
+            claim = known[0]["claim"]
+            epsilon = "-" if claim is None else claim["epsilon"] or "none"
+            ranks = [fmean(one["ranks"][side]["rare"] for one in known) for side in ("train", "test")]
+            bits = [
+                fmean(one["performance"][side]["perplexity"] for one in known) for side in ("train", "test")
+            ]
+            yield target, epsilon, len(known), *(f"{one:,.0f}" for one in (*bits, *ranks))
+    if baseline:
+        yield "frequencies of words alone", "-", "-", "-", f"{baseline['perplexity']:.0f}", "-", "-"
+
+
+def private_audits() -> Lines:
+    """How well members of targets of private training are recognized, by auditors who know the recipe or do not, as means over seeds."""
+    for (target, shadows), seeds in _private().items():
+        line: list[str] = []
+        for name in STATISTICS[:2]:
+            rows = [row for _, own in seeds for row in own if row["statistic"] == name]
+            low, high = (
+                pick(float(row[f"auc_{side}"]) for row in rows)
+                for pick, side in ((min, "low"), (max, "high"))
+            )
+            line.append(f"{fmean(float(row['auc']) for row in rows):.3f} ({low:.2f} to {high:.2f})")
+            line.append(f"{fmean(float(row['recall_at_5']) for row in rows):.0%}")
+            if name == STATISTICS[0]:
+                line.append(f"{fmean(float(row['accuracy']) for row in rows):.3f}")
+        yield target, "as the target" if shadows == target else shadows, *line
+
+
 def blind() -> Lines:
     """How often the blind baseline fires."""
     for row in rows_of("null", "blind baseline"):
@@ -256,6 +306,22 @@ def tables() -> dict[str, str]:
         "ablation": table(*ablation()),
         "unseen": table(("suspects", "statistic", *shares, "audits that find anyone"), unseen()),
         "mixed": table(*mixed()),
+        "private models": table(
+            (
+                "target",
+                "epsilon",
+                "seeds",
+                "train perplexity",
+                "test perplexity",
+                "rank, train",
+                "rank, test",
+            ),
+            private_models(),
+        ),
+        "private audits": table(
+            ("target", "shadow models", "rank-histogram", "found", "accuracy", "likelihood-ratio", "found"),
+            private_audits(),
+        ),
         "blind": table(("suspects and non-members", "audits", "fires at 1%"), blind()),
     }
 
