@@ -247,7 +247,7 @@ def private_models() -> Lines:
         if shadows == "plain":
             known = [facts for facts, _ in seeds]
             claim = known[0]["claim"]
-            epsilon = "-" if claim is None else claim["epsilon"] or "none"
+            epsilon = "-" if claim is None or not claim["epsilon"] else f"{claim['epsilon']:,.5g}"
             ranks = [fmean(one["ranks"][side]["rare"] for one in known) for side in ("train", "test")]
             bits = [
                 fmean(one["performance"][side]["perplexity"] for one in known) for side in ("train", "test")
