@@ -37,8 +37,9 @@ class Unlearn(Arguments, frozen=True, kw_only=True):
 def command(given: Unlearn) -> int:
     """Unlearn documents by gradient ascent, a baseline: each step raises the loss of those that are still remembered.
 
-    It stops once the loss of each has reached --until, or after --steps. That a loss is high is no proof that nothing is left: measure the
-    new model with `coalmine expose`, and compare it with one that was trained without the documents.
+    It stops once each costs as much as the median of similar texts that were not trained on, in the changed model, or gives up after
+    --steps. That a loss is high is not proof that nothing is left: measure the new model with `coalmine expose`, and compare it with one
+    that was trained without the documents.
     """
     out = given.out
     with given.printing.output() as output, no_empty_directory(out):
@@ -65,14 +66,18 @@ def command(given: Unlearn) -> int:
 def _summary(made: Unlearning, out: Path) -> str:
     from coalmine.visible import visible
 
-    forget, limit = made.forget, f"{made.until_bits:.3f} bits per token"
-    source = "" if made.until_from == "given" else f", the mean loss of the {made.until_from}"
-    reached = (
-        f"Documents with a loss below {limit}{source}: {made.remembered_before:,} of {forget.documents:,} before, "
-        f"{made.remembered_after:,} after {made.steps:,} steps."
+    forget = made.forget
+    limit = f"{made.until_bits:.3f} bits per token"
+    if made.until_from != "given":
+        limit = f"the median loss of {made.until_from}, {made.until_bits_before:.3f} bits per token before and {made.until_bits:.3f} after"
+    ended = (
+        "Every document reached"
+        if made.finished
+        else f"Gave up: {made.remembered_after:,} documents are still below"
     )
     lines = [
-        reached,
+        f"{ended} the limit after {made.steps:,} steps; {made.remembered_before:,} of {forget.documents:,} were below it before.",
+        f"The limit: {limit}.",
         f"Their mean loss: {forget.before:.3f} bits per token before, {forget.after:.3f} after.",
     ]
     if made.keep is not msgspec.UNSET:
@@ -81,11 +86,11 @@ def _summary(made: Unlearning, out: Path) -> str:
         )
     if not made.finished:
         lines.append(
-            "Note: it stopped because no steps were left; give more --steps to go on until all are forgotten."
+            "Give more --steps to go on, or a larger --learning-rate; both cost more of what the model should keep."
         )
-    # Ascent raises the loss of all texts of that form, so a document can be as exposed as before.
     lines.append(
-        "A higher loss does not prove that they are forgotten: measure the new model with `coalmine expose`."
+        "That does not prove that they are forgotten: measure the new model with `coalmine expose`, and compare it with one trained "
+        "without them."
     )
     lines.append(f"New model: {visible(str(out))}")
     return "\n".join(lines)

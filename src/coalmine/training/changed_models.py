@@ -2,15 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from coalmine.corpus.outputs import exists_already, first_in_the_way, sole_writing
 from coalmine.errors import InputError
 from coalmine.models.reference.checkpoint import CHANGES, TRAINING_FILE, ChangedModel
-from coalmine.records.documents import Document, beside, read_record
-from coalmine.storage.files import FileGroup, sha256_of_file
+from coalmine.records.documents import Document, Origin, beside, read_record
+from coalmine.storage.files import FileGroup, check_places, sha256_of_file, together
+from coalmine.storage.unfinished import UNFINISHED_FILE
 
 Changed = TypeVar("Changed", bound=ChangedModel)
+
+
+def document_of_change(
+    record: type[Changed],
+    file: str,
+    command: str,
+    title: str,
+    holds: str,
+    problems: Callable[[Changed], Iterable[str]],
+    facts: Callable[[Changed], Mapping[str, Any]] = lambda _: {},
+) -> Document[Changed]:
+    """The record of what a command makes of a model; `facts` are those of its origin besides the data of the model."""
+    return Document(
+        record=record,
+        schema=CHANGES[file],
+        file=file,
+        what=f"the record of {title}",
+        title=title.removeprefix("a ").removeprefix("an "),
+        by=f"`coalmine {command}`",
+        holds=holds,
+        problems=problems,
+        companions=lambda made: dict(made.files),
+        # Weights are verified when they are loaded.
+        verifies_companions=False,
+        written_by=command,
+        origin=Origin(
+            is_measurement=False,
+            facts=lambda made: {
+                **facts(made),
+                **({} if made.data_sha256 is None else {"data_sha256": made.data_sha256}),
+            },
+        ),
+    )
 
 
 def check_out(original: Path, folder: Path) -> None:
@@ -23,7 +59,36 @@ def check_out(original: Path, folder: Path) -> None:
         )
 
 
-def made_before(document: Document[Changed], folder: Path) -> Changed | None:
+def write_changed(
+    document: Document[Changed],
+    folder: Path,
+    names: Sequence[str],
+    write: Callable[[FileGroup], Changed],
+    is_the_same: Callable[[Changed], bool],
+    *,
+    overwrite: bool,
+    record: Callable[[Changed], None] | None,
+) -> Changed:
+    """Write a changed model, whose files have these names, and its record; `is_the_same` says whether the same call wrote what is there.
+
+    Then that is returned, and anything else in the way is refused, unless it may be overwritten. What `record` writes appears with it.
+    """
+    written = [*names, document.file]
+    check_places(folder, *written, UNFINISHED_FILE)
+    places = [] if overwrite else [folder / name for name in written]
+    if (there := first_in_the_way(*places)) is not None:
+        done = _made_before(document, folder)
+        if done is None or not is_the_same(done):
+            raise exists_already(there)
+        return done
+    with sole_writing(folder, written, places), together() as group:
+        made = write(group)
+        if record is not None:
+            record(made)
+    return made
+
+
+def _made_before(document: Document[Changed], folder: Path) -> Changed | None:
     """The record in a directory, if all files that it names are what was written."""
     path = folder / document.file
     try:

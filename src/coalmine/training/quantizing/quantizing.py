@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 from msgspec import UNSET
 
-from coalmine.corpus.outputs import exists_already, first_in_the_way, sole_writing
 from coalmine.errors import ModelError
 from coalmine.models.reference.checkpoint import (
     CONFIG_FILE,
@@ -35,13 +34,10 @@ from coalmine.records.documents import sealed
 from coalmine.storage.files import (
     PRIVATE,
     FileGroup,
-    check_places,
     sha256_of_file,
-    together,
     write_bytes,
 )
-from coalmine.storage.unfinished import UNFINISHED_FILE
-from coalmine.training.changed_models import check_out, made_before, remove_earlier
+from coalmine.training.changed_models import check_out, remove_earlier, write_changed
 from coalmine.training.quantizing.options import QuantizeOptions
 from coalmine.training.quantizing.record import QUANTIZATIONS, Quantization, QuantizedTensor
 
@@ -86,19 +82,15 @@ def quantize(
     require_torch("quantizing a model")
     original, folder = _Original.of(Path(model)), Path(out)
     check_out(original.directory, folder)
-    written = [path.name for path in (*original.weights, *original.others)] + [QUANTIZATIONS.file]
-    check_places(folder, *written, UNFINISHED_FILE)
-    places = [] if overwrite else [folder / name for name in written]
-    if (there := first_in_the_way(*places)) is not None:
-        done = made_before(QUANTIZATIONS, folder)
-        if done is None or (done.options, done.files_before) != (chosen, original.sha256()):
-            raise exists_already(there)
-        return done
-    with sole_writing(folder, written, places), together() as group:
-        made = _written(original, folder, chosen, group, progress or Silent())
-        if record is not None:
-            record(made)
-    return made
+    return write_changed(
+        QUANTIZATIONS,
+        folder,
+        [path.name for path in (*original.weights, *original.others)],
+        lambda group: _written(original, folder, chosen, group, progress or Silent()),
+        lambda done: (done.options, done.files_before) == (chosen, original.sha256()),
+        overwrite=overwrite,
+        record=record,
+    )
 
 
 class _Original(NamedTuple):

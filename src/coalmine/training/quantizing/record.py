@@ -8,7 +8,7 @@ import msgspec
 
 from coalmine.models.reference.checkpoint import QUANTIZATION_FILE, QUANTIZATION_SCHEMA, ChangedModel
 from coalmine.records.contradictions import count_problems, in_range
-from coalmine.records.documents import Document, Origin
+from coalmine.training.changed_models import document_of_change
 from coalmine.training.quantizing.options import QuantizeOptions
 
 
@@ -67,21 +67,11 @@ def _problems(record: Quantization) -> Iterator[str]:
         yield "a tensor is there twice"
 
 
-QUANTIZATIONS = Document(
-    record=Quantization,
-    schema=QUANTIZATION_SCHEMA,
-    file=QUANTIZATION_FILE,
-    what="the record of a quantization",
-    title="quantization",
-    by="`coalmine quantize`",
-    holds="how the weights were rounded, how many values and which largest error each tensor has, and hashes of the files before and after",
-    problems=_problems,
-    companions=lambda record: dict(record.files),
-    # Weights are verified when they are loaded.
-    verifies_companions=False,
-    written_by="quantize",
-    origin=Origin(
-        is_measurement=False,
-        facts=lambda record: {} if record.data_sha256 is None else {"data_sha256": record.data_sha256},
-    ),
+QUANTIZATIONS = document_of_change(
+    Quantization,
+    QUANTIZATION_FILE,
+    "quantize",
+    "a quantization",
+    "how the weights were rounded, how many values and which largest error each tensor has, and hashes of the files before and after",
+    _problems,
 )

@@ -9,7 +9,8 @@ import msgspec
 
 from coalmine.models.reference.checkpoint import UNLEARNING_FILE, UNLEARNING_SCHEMA, ChangedModel
 from coalmine.records.contradictions import count_problems, in_range
-from coalmine.records.documents import Document, Origin
+from coalmine.training.changed_models import document_of_change
+from coalmine.training.unlearning.documents import Compared
 from coalmine.training.unlearning.options import UnlearnOptions
 
 
@@ -26,8 +27,9 @@ class Unlearning(ChangedModel, frozen=True, kw_only=True):
 
     >>> loss = LossChange(documents=3, before=0.5, after=4.5)
     >>> Unlearning(
-    ...     options=UnlearnOptions(), model="m", weights_sha256_before="", documents_sha256="", data_sha256=None, files={}, until_bits=4.0,
-    ...     until_from="references", steps=12, remembered_before=3, remembered_after=0, forget=loss
+    ...     options=UnlearnOptions(), model="m", weights_sha256_before="", documents_sha256="", data_sha256=None, files={},
+    ...     until_bits_before=4.0, until_bits=4.2, until_from="references", compared=250, held=400, steps=12, ended="reached",
+    ...     remembered_before=3, remembered_after=0, forget=loss
     ... ).finished
     True
     """
@@ -40,12 +42,18 @@ class Unlearning(ChangedModel, frozen=True, kw_only=True):
     # Of the file of what was unlearned, and of the text to keep.
     documents_sha256: str
     keep_sha256: str | msgspec.UnsetType = msgspec.UNSET
-    # The loss at which a document counts as forgotten, in bits per token, and where it comes from; of canaries of several formats, each
-    # with a limit of its own, the mean.
+    # The loss at which a document counts as forgotten, in bits per token, in the model before and in the changed one, and where it comes
+    # from; of canaries of several formats, each with a limit of its own, the mean.
+    until_bits_before: float
     until_bits: float
-    until_from: Literal["given", "references", "withheld canaries", "text to keep"]
-    # How many were taken, and how many documents had a lower loss than that before and after.
+    until_from: Literal["given"] | Compared
+    # How many texts that is the median of, and how many other members of the formats were descended on.
+    compared: int
+    held: int
+    # How many were taken, and why no more: every document reached the limit, or there were no steps left.
     steps: int
+    ended: Literal["reached", "gave up"]
+    # How many documents had a lower loss than the limit before and after.
     remembered_before: int
     remembered_after: int
     forget: LossChange
@@ -54,7 +62,7 @@ class Unlearning(ChangedModel, frozen=True, kw_only=True):
     @property
     def finished(self) -> bool:
         """Whether every document reached the loss at which it counts as forgotten."""
-        return self.remembered_after == 0
+        return self.ended == "reached"
 
 
 def _problems(record: Unlearning) -> Iterator[str]:
@@ -66,25 +74,22 @@ def _problems(record: Unlearning) -> Iterator[str]:
         yield from in_range("a loss", one.after, 0)
     for number in (record.remembered_before, record.remembered_after):
         yield from in_range("the number of remembered documents", number, 0, record.forget.documents)
+    for number in (record.compared, record.held):
+        yield from count_problems("a number of texts", number, 0)
+    for bits in (record.until_bits_before, record.until_bits):
+        yield from in_range("the loss at which a document counts as forgotten", bits, 0)
+    if record.finished != (record.remembered_after == 0):
+        yield "it says that all documents were forgotten and that some were not"
     if not record.finished and record.steps < record.options.steps:
         yield "it stopped before its last step, and documents were still remembered"
 
 
-UNLEARNINGS = Document(
-    record=Unlearning,
-    schema=UNLEARNING_SCHEMA,
-    file=UNLEARNING_FILE,
-    what="the record of an unlearning",
-    title="unlearning",
-    by="`coalmine unlearn`",
-    holds="how many documents were forgotten, their loss and that of the text to keep before and after, and hashes of the files",
-    problems=_problems,
-    companions=lambda record: dict(record.files),
-    # Weights are verified when they are loaded.
-    verifies_companions=False,
-    written_by="unlearn",
-    origin=Origin(
-        is_measurement=False,
-        facts=lambda record: {"seed": record.options.seed, "data_sha256": record.data_sha256},
-    ),
+UNLEARNINGS = document_of_change(
+    Unlearning,
+    UNLEARNING_FILE,
+    "unlearn",
+    "an unlearning",
+    "how many documents were forgotten, why it stopped, their loss and that of the text to keep before and after, and hashes of the files",
+    _problems,
+    lambda record: {"seed": record.options.seed},
 )

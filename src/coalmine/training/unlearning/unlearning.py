@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
-from coalmine.corpus.files.documents import Fields
-from coalmine.corpus.files.reading import read_documents
-from coalmine.corpus.outputs import exists_already, first_in_the_way, sole_writing
-from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.engines.threads import computing_threads
-from coalmine.errors import CorpusError, InputError, ModelError
-from coalmine.grouped import grouped
+from coalmine.errors import InputError, ModelError
 from coalmine.models.inference.incremental import StatefulModel
 from coalmine.models.loading import load_model
 from coalmine.models.protocols import FloatArray, IntArray
@@ -29,22 +25,22 @@ from coalmine.models.reference.checkpoint import (
 )
 from coalmine.models.reference.tokens import ReferenceTokenizer
 from coalmine.progress import Progress, Silent
-from coalmine.storage.files import FileGroup, check_places, sha256_of_file, together
-from coalmine.storage.unfinished import UNFINISHED_FILE
-from coalmine.training.changed_models import check_out, made_before, remove_earlier
+from coalmine.storage.files import FileGroup, sha256_of_file
+from coalmine.training.changed_models import check_out, remove_earlier, write_changed
+from coalmine.training.unlearning.documents import Forget, documents_to_forget, texts_of
 from coalmine.training.unlearning.options import UnlearnOptions
 from coalmine.training.unlearning.record import UNLEARNINGS, LossChange, Unlearning
 
+if TYPE_CHECKING:
+    from coalmine.training.unlearning.ascent import ForgetGroup
 
-class _Documents(NamedTuple):
-    """What is to be forgotten, and texts of the same kind that were never trained on."""
 
-    texts: list[str]
-    sha256: str
-    # The format of each text, and by format the texts that were not trained on; empty for a corpus.
-    formats: list[str]
-    others: dict[str, list[str]]
-    what: Literal["references", "withheld canaries"] = "references"
+class _Given(NamedTuple):
+    """What a call was given to forget, and to keep."""
+
+    forget: Forget
+    keep: list[str]
+    keep_sha256: str | UnsetType
 
 
 def unlearn(
@@ -61,9 +57,10 @@ def unlearn(
 ) -> Unlearning:
     """Write a copy of a model that was trained to find documents unlikely, with a record of how far it forgot them.
 
-    Gradient ascent, the simplest baseline: each step raises the loss of documents that are still below a limit, and holds the loss of the
-    text to keep, if there is one, by descending on it. It is no proof that nothing is left: measure the new model, and compare it with one
-    that was trained without the documents. A document that was pushed beyond that stands out too.
+    Gradient ascent, the simplest baseline: each step raises the loss of documents that still cost less than similar texts that were not
+    trained on, as measured in the changed model. The same step descends on the text to keep, if there is some, and on other members of the
+    format of canaries, drawn at random and in no manifest. It is no proof that nothing is left: measure the new model, and compare it with
+    one that was trained without the documents. A document that was pushed beyond that stands out too.
 
     Args:
         model: a directory that `train` wrote, of a model of single texts.
@@ -84,59 +81,31 @@ def unlearn(
     require_torch("unlearning")
     source, folder = Path(model), Path(out)
     check_out(source, folder)
-    written = [WEIGHTS_FILE, CONFIG_FILE, UNLEARNINGS.file]
-    check_places(folder, *written, UNFINISHED_FILE)
-    forget = _to_forget(Path(documents), chosen.fields)
-    kept = None if keep is None else Path(keep)
-    places = [] if overwrite else [folder / name for name in written]
-    if (there := first_in_the_way(*places)) is not None:
-        done = made_before(UNLEARNINGS, folder)
-        if done is None or not _is_of(done, source, forget, kept, chosen):
-            raise exists_already(there)
-        return done
-    with sole_writing(folder, written, places), together() as group:
-        made = _Unlearner(source, chosen, progress or Silent()).write(forget, kept, folder, group)
-        if record is not None:
-            record(made)
-    return made
+    kept = [] if keep is None else texts_of(Path(keep), chosen.fields)
+    given = _Given(
+        documents_to_forget(Path(documents), kept, chosen.fields, chosen.seed),
+        kept,
+        UNSET if keep is None else sha256_of_file(Path(keep)),
+    )
+    return write_changed(
+        UNLEARNINGS,
+        folder,
+        (WEIGHTS_FILE, CONFIG_FILE),
+        lambda group: _Unlearner(source, chosen, progress or Silent()).write(given, folder, group),
+        lambda done: _is_of(done, source, given, chosen),
+        overwrite=overwrite,
+        record=record,
+    )
 
 
-def _is_of(
-    done: Unlearning, source: Path, forget: _Documents, kept: Path | None, options: UnlearnOptions
-) -> bool:
+def _is_of(done: Unlearning, source: Path, given: _Given, options: UnlearnOptions) -> bool:
     """Whether the very same call wrote a record."""
     return (done.options, done.weights_sha256_before, done.documents_sha256, done.keep_sha256) == (
         options,
         sha256_of_file(source / WEIGHTS_FILE),
-        forget.sha256,
-        UNSET if kept is None else sha256_of_file(kept),
+        given.forget.sha256,
+        given.keep_sha256,
     )
-
-
-def _to_forget(path: Path, fields: Fields) -> _Documents:
-    """The texts of a corpus, or the planted texts of a manifest."""
-    if path.is_dir() or path.suffix == ".json":
-        canaries = CanarySet.load(path)
-        planted = [canary for canary in canaries if canary.planted]
-        if not planted:
-            raise InputError(
-                f"{path} has no planted canaries, so there is nothing to forget; give another file"
-            )
-        texts, formats = [canary.text for canary in planted], [canary.format_id for canary in planted]
-        references = {format_id: list(canaries.references[format_id]) for format_id in formats}
-        if all(references.values()):
-            return _Documents(texts, canaries.sha256, formats, references)
-        withheld = grouped((canary.format_id, canary.text) for canary in canaries if not canary.planted)
-        others = dict(withheld) if all(format_id in withheld for format_id in formats) else {}
-        return _Documents(texts, canaries.sha256, formats, others, "withheld canaries")
-    return _Documents(_texts(path, fields), sha256_of_file(path), [], {})
-
-
-def _texts(path: Path, fields: Fields) -> list[str]:
-    found = [document.text for document in read_documents(path, fields) if document.text]
-    if not found:
-        raise CorpusError(f"{path} has no documents with text; give another file")
-    return found
 
 
 class _Unlearner:
@@ -151,71 +120,71 @@ class _Unlearner:
         self._source, self._options, self._progress = source, options, progress
         self._network, self._tokenizer = loaded.network, loaded.tokenizer
 
-    def write(self, forget: _Documents, kept: Path | None, folder: Path, group: FileGroup) -> Unlearning:
+    def write(self, given: _Given, folder: Path, group: FileGroup) -> Unlearning:
         """Forget, and write the model and the record."""
-        from coalmine.training.unlearning.ascent import ascend
+        from coalmine.training.unlearning.ascent import Ascent, losses_bits
 
-        options = self._options
-        texts = self._encoded(forget.texts)
-        keep = [] if kept is None else self._encoded(_texts(kept, options.fields))
-        limits, until_from = self._limits(forget, keep)
-        before, kept_before = self._losses(texts), self._losses(keep)
+        options, forget, separator = self._options, given.forget, int(self._tokenizer.separator)
+        texts, keep = self._encoded(forget.texts), self._encoded(given.keep)
+        groups = self._groups(forget)
+        kept_before = losses_bits(self._network, keep, separator)
         self._progress.start("Unlearning", options.steps)
         with computing_threads(1):  # sums are rounded by how they are split
-            ended = ascend(self._network, texts, keep, self._separator, limits, options, self._report)
+            ascent = Ascent(self._network, separator, texts, groups, keep, options)
+            ended = ascent.run(
+                lambda steps, left: self._progress.advance(steps, f"{left:,} still remembered")
+            )
         self._progress.finish()
         files = model_files(self._network, self._tokenizer)
         remove_earlier(folder, {WEIGHTS_FILE: "", CONFIG_FILE: ""}, group)
         files.write(folder)
+        left = len(ended.after.remembered)
         made = Unlearning(
             options=options,
             model=self._source.resolve().name,
             weights_sha256_before=sha256_of_file(self._source / WEIGHTS_FILE),
             documents_sha256=forget.sha256,
-            keep_sha256=UNSET if kept is None else sha256_of_file(kept),
+            keep_sha256=given.keep_sha256,
             data_sha256=training_of(self._source).data_sha256,
             files={name: sha256_of_file(group.where(folder / name)) for name in (WEIGHTS_FILE, CONFIG_FILE)},
-            until_bits=float(limits.mean()),
-            until_from=until_from,
+            until_bits_before=float(ended.before.limits.mean()),
+            until_bits=float(ended.after.limits.mean()),
+            until_from=forget.compared_with if options.until is None else "given",
+            compared=sum(len(one.compared) for one in groups) if options.until is None else 0,
+            held=sum(len(one.held) for one in groups),
             steps=ended.steps,
-            remembered_before=int((before < limits).sum()),
-            remembered_after=int((ended.losses < limits).sum()),
-            forget=_change(before, ended.losses),
-            keep=UNSET if kept is None else _change(kept_before, self._losses(keep)),
+            ended="gave up" if left else "reached",
+            remembered_before=len(ended.before.remembered),
+            remembered_after=left,
+            forget=_change(ended.before.losses, ended.after.losses),
+            keep=_change(kept_before, losses_bits(self._network, keep, separator)) if keep else UNSET,
         )
         UNLEARNINGS.save(folder, made)
         return made
 
-    @property
-    def _separator(self) -> int:
-        return int(self._tokenizer.separator)
-
     def _encoded(self, texts: Sequence[str]) -> list[IntArray]:
         return [self._tokenizer.encode_document(text) for text in texts]
 
-    def _losses(self, documents: Sequence[IntArray]) -> FloatArray:
-        from coalmine.training.unlearning.ascent import losses_bits
+    def _groups(self, forget: Forget) -> list[ForgetGroup]:
+        from coalmine.training.unlearning.ascent import ForgetGroup
 
-        return losses_bits(self._network, documents, self._separator)
+        if self._options.until is None and forget.compared_with == "nothing":
+            raise InputError(
+                "it is not known at which loss a document counts as forgotten; give --until in bits per token, or --keep with text to "
+                "compare with"
+            )
+        return [
+            ForgetGroup(np.array(kind.places), self._encoded(kind.compared), self._held(kind.others))
+            for kind in forget.kinds
+        ]
 
-    def _limits(self, forget: _Documents, keep: Sequence[IntArray]) -> tuple[FloatArray, Any]:
-        """(documents,) the loss at which each counts as forgotten, and where it comes from."""
-        number = len(forget.texts)
-        if self._options.until is not None:
-            return np.full(number, self._options.until), "given"
-        if forget.others:
-            # By format: nine digits cost less than nine letters, whoever has seen them.
-            means = {name: self._losses(self._encoded(texts)).mean() for name, texts in forget.others.items()}
-            return np.array([means[format_id] for format_id in forget.formats]), forget.what
-        if keep:
-            return np.full(number, self._losses(keep).mean()), "text to keep"
-        raise InputError(
-            "it is not known at which loss a document counts as forgotten; give --until in bits per token, or --keep with text to compare "
-            "with"
-        )
-
-    def _report(self, step: int, left: int) -> None:
-        self._progress.advance(1 if step else 0, f"{left:,} still remembered")
+    def _held(self, others: Sequence[str]) -> list[IntArray]:
+        """Members of a format, without those that have a character that the model does not know."""
+        found = []
+        for text in others if self._options.format_weight else ():
+            with contextlib.suppress(ModelError):
+                found.append(self._tokenizer.encode_document(text))
+        return found
 
 
 def _change(before: FloatArray, after: FloatArray) -> LossChange:
