@@ -50,6 +50,8 @@ def test_what_a_policy_says_by_default():
         ("[membership]\nno_epsilon_shown_above = 8", True),
         ("[membership]\nclaim_not_violated = true", True),
         ("[membership]\nclaim_not_violated = false", False),
+        ("[defenses]\nclaims_hold = true", True),
+        ("[defenses]\nclaims_hold = false", False),
         ("[recitation]\nrate_at_most = 1.5", False),
         ("[recitation]\nrate_at_most = 0.0", True),
         ("[provenance]\nno_user_found = true", True),

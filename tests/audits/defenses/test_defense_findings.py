@@ -168,6 +168,9 @@ def test_the_gate_fails_where_a_claim_is_violated(tmp_path):
     run = saved(tmp_path, bench(models, ["dedup"]))
     judged = check(run, parse_policy("[defenses]\nclaims_hold = true\n"))
     assert [one.outcome for one in judged.rules] == ["broken"]
+    unasked = check(run, parse_policy('[defenses]\ndefense = "dedup"\nloss_increase_at_most = 9.0\n'))
+    outcomes = [(one.rule, one.outcome) for one in unasked.rules]
+    assert outcomes == [("defenses.claims_hold", "broken"), ("defenses.loss_increase_at_most", "holds")]
 
 
 @pytest.mark.parametrize(

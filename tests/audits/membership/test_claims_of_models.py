@@ -76,6 +76,31 @@ def test_a_claim_that_holds_is_shown_as_no_violation(tmp_path):
     )
 
 
+UNRELATED = "[membership]\nauc_at_most = 1.0\n"
+
+
+def test_a_violated_claim_breaks_a_policy_that_does_not_ask(tmp_path):
+    audited(tmp_path, remembers=True)
+    result = check(read_run(tmp_path), parse_policy(UNRELATED))
+    assert [(one.rule, one.outcome) for one in result.rules] == [
+        ("membership.claim_not_violated", "broken"),
+        ("membership.auc_at_most", "holds"),
+    ]
+    assert result.exit_code == 1
+    # The verdict is not judged twice where another rule is about the same epsilon.
+    [rule] = check(read_run(tmp_path), parse_policy("[membership]\nno_epsilon_shown_above = 0.5")).rules
+    assert (rule.rule, rule.outcome) == ("membership.no_epsilon_shown_above", "broken")
+
+
+@pytest.mark.parametrize(("epsilon", "outcome"), [(0.5, "consistent"), (50.0, "too little power")])
+def test_a_claim_that_is_not_refuted_is_held_against_no_model_unless_asked(tmp_path, epsilon, outcome):
+    found = audited(tmp_path, remembers=False, claim={**CLAIM, "epsilon": epsilon})
+    assert found.verdict.outcome == outcome
+    claim, other = check(read_run(tmp_path), parse_policy(UNRELATED)).rules
+    assert (claim.outcome, claim.words, claim.settle) == ("holds", "no violation shown", "")
+    assert other.outcome == "holds"
+
+
 def test_a_given_claim_goes_before_that_of_the_model(tmp_path):
     found = audited(tmp_path, remembers=True, claimed_epsilon=7.0, claimed_delta=1e-3)
     assert (found.verdict.claimed_epsilon, found.verdict.claimed_delta) == (7.0, 1e-3)

@@ -20,6 +20,7 @@ from coalmine.evidence.policy import Broken, PolicySection, PolicyTerms, absent,
 from coalmine.evidence.run import Run
 
 _COMMAND = "coalmine defend"
+_NO_CONTRADICTION = "no audit contradicts a claimed epsilon"
 
 
 class DefenseRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,11 +32,13 @@ class DefenseRules(msgspec.Struct, frozen=True, kw_only=True):
     exposure_at_most: float | None = None
     # Its mean validation loss minus that without a defense, in bits per character.
     loss_increase_at_most: float | None = None
-    # No audit may contradict the epsilon that a training claims.
+    # An audit that contradicts the epsilon that a training claims breaks every policy. If this is true, the rule also asks for a claim.
     claims_hold: bool | None = None
 
 
 def _judge(run: Run, rules: DefenseRules, terms: PolicyTerms, stale: str | None) -> Iterator[RuleOutcome]:
+    if not rules.claims_hold:
+        yield from _unasked(run, terms, stale)
     for key, asks in _asked(rules).items():
         rule = f"defenses.{key}"
         if stale is not None or not run.all(BENCHES):
@@ -49,6 +52,16 @@ def _judge(run: Run, rules: DefenseRules, terms: PolicyTerms, stale: str | None)
                 yield _of_defense(name, asks, key, one.document, rules, terms)
 
 
+def _unasked(run: Run, terms: PolicyTerms, stale: str | None) -> Iterator[RuleOutcome]:
+    """Claims that a policy says nothing about: one that an audit contradicts breaks it all the same."""
+    benches = run.all(BENCHES)
+    for one in benches if stale is None else ():
+        if _claiming(one.document):
+            yield _claims(
+                rule_name("defenses.claims_hold", run, one, benches), _NO_CONTRADICTION, one.document, terms
+            )
+
+
 def _asked(rules: DefenseRules) -> dict[str, str]:
     found = {}
     if rules.exposure_at_most is not None:
@@ -60,7 +73,7 @@ def _asked(rules: DefenseRules) -> dict[str, str]:
             f"{rules.defense} costs at most {rules.loss_increase_at_most:g} bits per character"
         )
     if rules.claims_hold:
-        found["claims_hold"] = "no audit contradicts a claimed epsilon"
+        found["claims_hold"] = _NO_CONTRADICTION
     return found
 
 
@@ -120,8 +133,13 @@ def _chance(limit: float, planted: int, trainings: int) -> float:
     return float(binom.sf((planted + 1) // 2 - 1, planted, one)) if planted else 1.0
 
 
+def _claiming(bench: Bench) -> list[DefenseRow]:
+    """The rows with a claim that was judged."""
+    return [row for row in bench.rows if row.claimed_epsilon is not None and row.claim_p_value is not None]
+
+
 def _claims(rule: str, asks: str, bench: Bench, terms: PolicyTerms) -> RuleOutcome:
-    claims = [row for row in bench.rows if row.claimed_epsilon is not None and row.claim_p_value is not None]
+    claims = _claiming(bench)
     if not claims:
         return not_shown(
             rule, asks, "no defense claims an epsilon", f"run `{_COMMAND}` with a private training", 1.0
@@ -146,6 +164,11 @@ def _claims(rule: str, asks: str, bench: Bench, terms: PolicyTerms) -> RuleOutco
 
 
 def _check(rules: DefenseRules) -> Iterator[Broken]:
+    if rules.claims_hold is False:
+        yield Broken(
+            "claims_hold",
+            "defenses.claims_hold can only be true, because a contradicted claim breaks every policy; leave it out",
+        )
     for key in ("exposure_at_most", "loss_increase_at_most"):
         if getattr(rules, key) is not None and not rules.defense:
             yield Broken(key, 'needs the name of the defense that it is about, such as defense = "dedup"')
@@ -159,7 +182,7 @@ SECTION = PolicySection(
     template="""\
 #[defenses]
 # The defense that is to be used, by its name in `coalmine defend`: the median exposure of its canaries in bits, and what it may cost in
-# bits per character. And whether no audit may contradict the epsilon that a training claims.
+# bits per character. An audit that contradicts a claimed epsilon breaks every policy; claims_hold also asks that there is a claim.
 #defense = "dedup"
 #exposure_at_most = 3.0
 #loss_increase_at_most = 0.2

@@ -34,6 +34,7 @@ from coalmine.statistics.epsilon.claimed import Verdict
 
 # The false-positive rate of `tpr_at_fpr_1_percent_at_most`.
 _FPR = 0.01
+_CLAIM, _NO_CLAIM_VIOLATED = "membership.claim_not_violated", "no claimed epsilon violated"
 
 
 class MembershipRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +45,8 @@ class MembershipRules(msgspec.Struct, frozen=True, kw_only=True):
     # A lower bound on epsilon above this breaks the rule; one below proves nothing, and is called "no violation shown".
     no_epsilon_shown_above: float | None = None
     delta: float | None = None
-    # A claim, of the model itself or given to the audit, that the audit refutes breaks the rule.
+    # A claim, of the model itself or given to the audit, that the audit refutes breaks every policy. If this is true, the rule also asks
+    # for an audit that had the power to refute it.
     claim_not_violated: bool | None = None
     up_to_repetitions: int | None = None
 
@@ -53,6 +55,8 @@ def _judge(run: Run, rules: MembershipRules, terms: PolicyTerms, stale: str | No
     """The limits on membership inference, for each membership.json that is there."""
     if rules.claim_not_violated:
         yield from _judge_claim(run, terms, stale)
+    else:
+        yield from _unasked(run, rules, terms, stale)
     limits = {
         "auc_at_most": (rules.auc_at_most, "AUC at most"),
         "tpr_at_fpr_1_percent_at_most": (rules.tpr_at_fpr_1_percent_at_most, "TPR at FPR 1% at most"),
@@ -70,10 +74,25 @@ def _judge(run: Run, rules: MembershipRules, terms: PolicyTerms, stale: str | No
             yield _membership_rule(run, one.document, _Rule(name, asks, key, limit), rules, terms)
 
 
+def _unasked(
+    run: Run, rules: MembershipRules, terms: PolicyTerms, stale: str | None
+) -> Iterator[RuleOutcome]:
+    """Claims that a policy says nothing about: one that is refuted breaks it all the same, and no other is held against the model."""
+    results = run.all(MEMBERSHIPS)
+    for one in results if stale is None else ():
+        verdict, name = one.document.verdict, rule_name(_CLAIM, run, one, results)
+        if verdict is not None and not _is_about(verdict, rules.no_epsilon_shown_above, rules, terms):
+            judged = sum(not population.pooled for population in one.document.populations)
+            found = _by_verdict(verdict, name, _NO_CLAIM_VIOLATED, judged, error_level(terms.confidence), ())
+            if verdict.outcome != "violated":
+                found = msgspec.structs.replace(found, outcome="holds", words=NO_VIOLATION, settle="")
+            yield found
+
+
 def _judge_claim(run: Run, terms: PolicyTerms, stale: str | None) -> Iterator[RuleOutcome]:
     """Whether a claimed epsilon is refuted, for each membership.json that is there."""
     results = run.all(MEMBERSHIPS)
-    rule, asks = "membership.claim_not_violated", "no claimed epsilon violated"
+    rule, asks = _CLAIM, _NO_CLAIM_VIOLATED
     if stale is not None or not results:
         yield absent(rule, asks, "coalmine membership", results, stale)
         return
@@ -151,14 +170,7 @@ def _epsilon_rule(
 ) -> RuleOutcome:
     verdict, delta = found.verdict, rules.delta
     # The audit's own verdict shares its error among the populations and knows its power, so it goes before the bounds.
-    whole = rules.up_to_repetitions is None
-    if (
-        whole
-        and verdict is not None
-        and verdict.claimed_epsilon == rule.limit
-        and (delta is None or verdict.claimed_delta >= delta)
-        and verdict.confidence >= terms.confidence - 1e-9
-    ):
+    if verdict is not None and _is_about(verdict, rule.limit, rules, terms):
         return _by_verdict(verdict, rule.name, rule.asks, len(chosen), error_level(terms.confidence), missing)
     if delta is not None and found.delta < delta * (1 - 1e-9):
         # A bound at a smaller delta does not refute a claim at a larger one.
@@ -171,6 +183,16 @@ def _epsilon_rule(
         )
     return judge_epsilon(
         chosen, rule.limit, rule=rule.name, asks=rule.asks, confidence=terms.confidence, missing=missing
+    )
+
+
+def _is_about(verdict: Verdict, limit: float | None, rules: MembershipRules, terms: PolicyTerms) -> bool:
+    """Whether a verdict decides if an epsilon above a limit is shown."""
+    return (
+        rules.up_to_repetitions is None
+        and verdict.claimed_epsilon == limit
+        and (rules.delta is None or verdict.claimed_delta >= rules.delta)
+        and verdict.confidence >= terms.confidence - 1e-9
     )
 
 
@@ -320,7 +342,8 @@ def _check(rules: MembershipRules) -> Iterator[Broken]:
     if rules.claim_not_violated is False:
         yield Broken(
             "claim_not_violated",
-            "membership.claim_not_violated can only be true; leave it out where claims do not matter",
+            "membership.claim_not_violated can only be true, because a claim that is refuted breaks every policy; leave it out where the "
+            "audit need not have the power to refute one",
         )
     if rules.delta is not None and rules.delta >= 1:  # every mechanism keeps such a promise
         yield Broken("delta", f"membership.delta must be below 1, such as 1e-5, got {rules.delta}")
@@ -338,7 +361,8 @@ SECTION = PolicySection(
 # From `coalmine membership`, for each format and each number of repetitions.
 #auc_at_most = 0.6
 #tpr_at_fpr_1_percent_at_most = 0.05
-# Of a model that was trained privately, or with --claimed-epsilon: broken if the audit refutes what is claimed.
+# A claimed epsilon, of a model that was trained privately or of --claimed-epsilon, that the audit refutes breaks every policy. This
+# also asks that there is a claim, and that the audit would probably have refuted twice as much.
 #claim_not_violated = true
 # A claimed epsilon: broken if the audit proves more. If it does not, no violation was shown, and no more than that.
 #no_epsilon_shown_above = 8.0
