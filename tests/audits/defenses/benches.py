@@ -8,7 +8,7 @@ from coalmine.audits.defenses.defense import chosen_defenses, parse_defense
 from coalmine.audits.defenses.results import BenchCanary, BenchedModel
 from coalmine.audits.defenses.rows import with_rows
 from coalmine.corpus import PlantOptions
-from coalmine.records.privacy import PrivacyClaim
+from coalmine.records.privacy import DescribedClaim
 from coalmine.statistics import judge_claim
 from coalmine.training.options import TrainingOptions
 
@@ -29,22 +29,7 @@ def bound(low):
 
 
 def claim(epsilon):
-    return PrivacyClaim(
-        epsilon=epsilon,
-        delta=1e-5,
-        accountant="PLD",
-        rdp_epsilon=None,
-        unit="document",
-        units=100,
-        sampling_rate=0.1,
-        steps=10,
-        noise_multiplier=1.0,
-        clip=1.0,
-        noise_from="system",
-        optimizer="adam",
-        clipping="ghost",
-        not_covered=(),
-    )
+    return DescribedClaim(epsilon=epsilon, delta=1e-5, unit="document")
 
 
 def model(

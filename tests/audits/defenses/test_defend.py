@@ -230,14 +230,26 @@ def forgetting(corpus, out):
     return ScriptedModel("".join(sorted(set("".join(texts) + "0123456789"))), name=out.name)
 
 
+class Claiming(ScriptedModel):
+    """A model of somebody else's private training, which says what that claims."""
+
+    def describe(self):
+        return {**super().describe(), "privacy": {"epsilon": 1.0, "delta": 1e-6, "unit": "user"}}
+
+
+def claiming(corpus, out):
+    texts = [one.text for one in read_documents(corpus)]
+    return Claiming("".join(sorted(set("".join(texts) + "0123456789"))), name=out.name)
+
+
 def failing(*_):
     raise ValueError("my pin is 123")
 
 
 def test_trainings_of_the_user_can_take_the_place_of_ours(small):
-    ways = {"none": remembering, "forgets": forgetting, "fails": failing}
+    ways = {"none": remembering, "forgets": forgetting, "fails": failing, "claims": claiming}
     made = bench_of(small, ways, sequences=0)
-    none, forgets, fails = made.rows
+    none, forgets, fails, claims = made.rows
     planted = sum(one.planted for one in made.canaries)
     assert (none.extracted, none.searched) == (2 * planted, 2 * planted)
     assert forgets.difference.estimate.value < -3
@@ -248,6 +260,9 @@ def test_trainings_of_the_user_can_take_the_place_of_ours(small):
     assert "ValueError" in fails.missing[0]
     assert "123" not in (small / "bench" / "defenses.json").read_text().split("ValueError")[1][:60]
     assert (small / "bench" / "trainings" / "none-seed1" / "note").read_text() == "1"
+    assert (none.claimed_epsilon, claims.claimed_epsilon, claims.claimed_delta) == (None, 1.0, 1e-6)
+    judged = read_membership(small / "bench" / "trainings" / "claims-seed0-audit" / "membership")
+    assert (judged.claimed_unit, judged.verdict.copies, claims.claim_p_value is None) == ("user", 1, False)
 
 
 def killed_after_one(self, unit, arrays):

@@ -31,7 +31,7 @@ from coalmine.engines.ledger import Ledger
 from coalmine.errors import CoalmineError, NotMeasurableError, WriteError
 from coalmine.models.protocols import Model
 from coalmine.records import Estimate
-from coalmine.records.privacy import PrivacyClaim
+from coalmine.records.privacy import DescribedClaim
 from coalmine.storage.files import make_directory
 
 # The most and the fewest tokens that are given and that must come out, by how long documents are.
@@ -66,7 +66,7 @@ class Auditor:
         self._indexes: dict[str, CorpusIndex] = {}
 
     def audited(
-        self, model: Model, trained_on: BenchCorpus, claim: PrivacyClaim | None, out: Path
+        self, model: Model, trained_on: BenchCorpus, claim: DescribedClaim | None, out: Path
     ) -> AuditedModel:
         """Ask a model everything. What cannot be measured of one does not stop the rest, except for the exposures."""
         problems: list[str] = []
@@ -114,11 +114,11 @@ class Auditor:
         ledger.forget()
         return tuple(found)
 
-    def judged(self, exposures: Exposures, claim: PrivacyClaim | None, out: Path) -> Membership:
+    def judged(self, exposures: Exposures, claim: DescribedClaim | None, out: Path) -> Membership:
         """What the coins say about epsilon, and about a claim."""
         claimed: dict[str, Any] = {}
         if claim is not None:
-            claimed = {"claimed_epsilon": claim.epsilon, "claimed_delta": claim.delta}
+            claimed = {f"claimed_{name}": value for name, value in msgspec.structs.asdict(claim).items()}
         found = membership(
             exposures,
             delta=self._options.delta if claim is None else claim.delta,
@@ -174,8 +174,10 @@ class Auditor:
 
 
 def bound_of(found: Membership) -> Estimate:
-    """The largest bound on epsilon for one copy that a population proves."""
-    bounds = [one.best.one_copy for one in found.populations if one.best.one_copy is not None]
+    """The largest bound on epsilon that a population proves: for one copy, or for all of a canary where the claim is for a user."""
+    whole = found.claimed_unit == "user"
+    every = [one.best.canary if whole else one.best.one_copy for one in found.populations]
+    bounds = [one for one in every if one is not None]
     measured = [one for one in bounds if one.low is not None]
     if measured:
         return max(measured, key=lambda one: one.low or 0.0)

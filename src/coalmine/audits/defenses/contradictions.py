@@ -15,7 +15,6 @@ from coalmine.records.contradictions import (
     share_problems,
     twice,
 )
-from coalmine.records.privacy import claim_problems
 
 if TYPE_CHECKING:
     from coalmine.audits.defenses.results import Bench, BenchedModel, DefenseRow
@@ -59,7 +58,8 @@ def _model_problems(model: BenchedModel, bench: Bench) -> Iterator[str]:
         f"{name}: the number of canaries that were found", len(model.extracted), 0, model.searched
     )
     if model.privacy is not None:
-        yield from (f"{name}: {problem}" for problem in claim_problems(model.privacy))
+        yield from in_range(f"{name}: the claimed epsilon", model.privacy.epsilon, 0)
+        yield from share_problems(f"{name}: the claimed delta", model.privacy.delta)
     if model.recited is not None:
         yield from estimate_problems(f"{name}: the recited share", model.recited, 0, 1)
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
-
-import msgspec
 
 from coalmine.audits.defenses.corpora import BenchCorpora
 from coalmine.audits.defenses.defense import NONE, OWN, UNLEARN
@@ -21,20 +18,22 @@ from coalmine.errors import CoalmineError, NotMeasurableError
 from coalmine.models.loading import load_model
 from coalmine.models.protocols import Model
 from coalmine.progress import Progress
-from coalmine.records.privacy import PrivacyClaim
+from coalmine.records.privacy import DescribedClaim, claim_of_model
 from coalmine.storage.files import make_directory
-from coalmine.training.finetuning.record import FINETUNINGS
 from coalmine.training.quantizing.quantizing import quantize
-from coalmine.training.record import RECORD_FILE, read_training
 from coalmine.training.unlearning.unlearning import unlearn
 
 
 class MadeModel(NamedTuple):
-    """A model, the seconds that it took to train, and what its training claims about privacy, if anything."""
+    """A model, and the seconds that it took to train."""
 
     model: Model
     seconds: float
-    privacy: PrivacyClaim | None
+
+    @property
+    def privacy(self) -> DescribedClaim | None:
+        """What it says that its training claims, whoever trained it; None for one that is not private."""
+        return claim_of_model(self.model.describe())
 
 
 class ModelMaker:
@@ -78,10 +77,10 @@ class ModelMaker:
         if one.defense.kind == OWN:
             model, seconds = train_own(one, self._functions[one.defense.name], self._corpora.planted.path)
             self._seconds[one.name] = seconds
-            return MadeModel(model, seconds, claim_of(one.directory))
+            return MadeModel(model, seconds)
         if one.defense.altering() is not None:
             self._seconds[one.name] = self._altered(one)
-        return MadeModel(load_model(one.directory), self._seconds[one.name], claim_of(one.directory))
+        return MadeModel(load_model(one.directory), self._seconds[one.name])
 
     def _is_trained_here(self, one: BenchTraining) -> bool:
         return one.defense.kind != OWN and one.defense.altering() is None
@@ -101,14 +100,3 @@ class ModelMaker:
         else:
             quantize(source, one.directory, **options)
         return self._seconds[plain] + time.perf_counter() - began
-
-
-def claim_of(directory: Path) -> PrivacyClaim | None:
-    """What the training of a model in a directory claims; None for one that was not private, or adds no noise."""
-    if (directory / RECORD_FILE).is_file():
-        claim = read_training(directory).privacy
-    elif (directory / FINETUNINGS.file).is_file():
-        claim = FINETUNINGS.alone(directory / FINETUNINGS.file).privacy
-    else:
-        return None
-    return None if claim is msgspec.UNSET or claim.epsilon is None else claim

@@ -14,7 +14,7 @@ from coalmine.corpus.planting.options import PlantOptions
 from coalmine.engines.ledger import WORK_FILES
 from coalmine.records import Estimate
 from coalmine.records.documents import Document, Origin
-from coalmine.records.privacy import PrivacyClaim
+from coalmine.records.privacy import DescribedClaim
 from coalmine.statistics.differences import Difference
 from coalmine.statistics.epsilon.claimed import Verdict
 from coalmine.training.finetuning.base import Base
@@ -57,10 +57,11 @@ class BenchedModel(msgspec.Struct, frozen=True, kw_only=True):
     # The ids of planted canaries that a search found, and how many were searched for.
     extracted: tuple[str, ...]
     searched: int
-    # The largest lower bound on epsilon of one copy that the coins of a population prove; see `bound_confidence` of the bench.
+    # The largest lower bound on epsilon that the coins of a population prove, for one copy of a canary, or for all copies where privacy is
+    # claimed for users; see `bound_confidence` of the bench.
     bound: Estimate
-    # Of a model that was trained privately: what its training claims, and what the coins say about that.
-    privacy: PrivacyClaim | None = None
+    # Of a model whose description claims privacy: that claim, and what the coins say about it.
+    privacy: DescribedClaim | None = None
     verdict: Verdict | None = None
     # The share of training sequences that it recites; None where none were asked for.
     recited: Estimate | None = None
