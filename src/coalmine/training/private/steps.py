@@ -7,7 +7,6 @@ Chu, Goodfellow, McMahan, Mironov, Talwar and Zhang, 2016, arXiv:1607.00133).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol, overload
 
@@ -63,7 +62,7 @@ class PrivateSteps:
         check_delta(private.delta, units)
         self._private, self.units = private, units
         self.rate = min(1.0, batch_size / units)
-        self.in_epoch = math.ceil(1 / self.rate)
+        self.in_epoch = -(-units // batch_size)  # 1 / rate is rounded, and may be just above a whole number
         self.number = self.in_epoch * epochs
         self.noise = self._noise_multiplier()
         self.chance = PrivateRandomness(key)
