@@ -25,6 +25,7 @@ from coalmine.records.privacy import PrivacyClaim, claim_problems
 from coalmine.records.watching import Moment, check_moments, manifests_of_watch
 from coalmine.storage.files import PUBLIC, to_json
 from coalmine.training.options import TrainingOptions
+from coalmine.training.private.card import written_card
 from coalmine.training.private.options import PrivateOptions
 from coalmine.training.watched_canaries import watched_manifest_problems
 
@@ -133,7 +134,11 @@ TRAININGS = Document(
     name_is_common=True,
     problems=training_problems,
     check=lambda path, record: check_moments(path, record.watched),
-    companions=lambda record: {WEIGHTS_FILE: record.weights_sha256, CONFIG_FILE: record.config_sha256},
+    companions=lambda record: {
+        WEIGHTS_FILE: record.weights_sha256,
+        CONFIG_FILE: record.config_sha256,
+        **written_card(record),
+    },
     verifies_companions=False,
     work_files=WORK_FILES,
     written_by="train",

@@ -16,7 +16,7 @@ from coalmine.records.documents import sealed
 from coalmine.storage.files import write_bytes
 from coalmine.training.data import TrainingText, tokenized
 from coalmine.training.options import TrainingOptions
-from coalmine.training.private.card import CARD_FILE, card_of
+from coalmine.training.private.card import CARD_FILE, card_of, with_card
 from coalmine.training.record import (
     RECORD_FILE,
     TRAININGS,
@@ -99,7 +99,7 @@ class TrainingWork(NamedTuple):
         data = tokenized(self._text(unit.payload), options)
         run = _kind_of_run(options)(data, options, running, watch=watch, size=unit.size, label=label)
         files, record = run.finish()
-        contents = {"weights": files.weights, "config": files.config, "record": sealed(record)}
+        contents = {"weights": files.weights, "config": files.config, "record": sealed(with_card(record))}
         return {name: np.frombuffer(content, dtype=np.uint8) for name, content in contents.items()}
 
     def _text(self, place: int) -> TrainingText:
@@ -121,6 +121,6 @@ def save_trained(arrays: Arrays, directory: Path) -> TrainingRecord:
     ModelFiles(weights, config).write(directory)
     claim = msgspec.json.decode(record, type=TrainingRecord).privacy
     if claim is not msgspec.UNSET:
-        write_bytes(directory / CARD_FILE, card_of(directory.name, claim).encode(), mode=TRAININGS.mode)
+        write_bytes(directory / CARD_FILE, card_of(claim).encode(), mode=TRAININGS.mode)
     write_bytes(directory / RECORD_FILE, record, mode=TRAININGS.mode)
     return read_training(directory)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from coalmine import finetune, load_model, verify_run
+from coalmine import finetune, load_model, quantize, verify_run
 from coalmine.corpus import Fields
 from coalmine.errors import AlteredError, CorpusError, InputError
 from coalmine.training.finetuning.base import open_base
@@ -195,10 +195,32 @@ def test_the_claim_travels_with_the_model_and_its_weights_are_those_that_were_tr
     described = load_model(tuned.path).describe()
     assert described["trained_on_sha256"] == tuned.record.data_sha256
     assert described["privacy"]["epsilon"] == tuned.record.privacy.epsilon
+    assert verify_run(tuned.path).sound
     shutil.copytree(tuned.path, tmp_path / "altered")
+    (tmp_path / "altered" / "card.md").write_text("nothing")
+    assert not verify_run(tmp_path / "altered").sound
+    assert load_model(tmp_path / "altered").describe() == {**described, "weights": "altered"}
     [weights] = (tmp_path / "altered").glob("*.safetensors")
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
     weights.write_bytes(content)
     with pytest.raises(AlteredError, match=r"SHA-256 is not the one in finetuning.json"):
         load_model(tmp_path / "altered")
+
+
+def test_a_claim_survives_rounding_and_no_further_training(tuned, planted, tmp_path):
+    if tuned.record.options.lora_rank:
+        pytest.skip("an adapter can neither be rounded nor trained further")
+    claim = load_model(tuned.path).describe()["privacy"]
+    quantize(tuned.path, tmp_path / "rounded", values=16)
+    rounded = load_model(tmp_path / "rounded").describe()
+    assert rounded["privacy"] == claim
+    assert rounded["trained_on_sha256"] == tuned.record.data_sha256
+    plain = {"epochs": 1, "batch_size": 64, "learning_rate": 1e-4}
+    for name, start in {"plain": tuned.path, "rounded-plain": tmp_path / "rounded"}.items():
+        finetune(start, planted.corpus.parent, out=tmp_path / name, **plain)
+        assert "privacy" not in load_model(tmp_path / name).describe()
+    weights = tmp_path / "rounded" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"?")
+    with pytest.raises(AlteredError, match=r"SHA-256 is not the one in quantization.json"):
+        load_model(tmp_path / "rounded")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from cli.in_process import run
-from coalmine import ExposureWatch, plant, train
+from coalmine import ExposureWatch, plant, train, verify_run
 from coalmine.corpus import Fields, write_embedded_corpus
 from coalmine.engines.ledger import UNITS_FILE
 from coalmine.errors import CorpusError, InputError, ModelOutputError, NotMeasurableError
@@ -19,8 +19,10 @@ from coalmine.training.lessons import lessons_of
 from coalmine.training.options import options_of
 from coalmine.training.private.clipping.loop import LoopClipping
 from coalmine.training.private.noise import PrivateRandomness, new_key
+from coalmine.training.private.options import PrivateOptions
 from coalmine.training.private.refusals import check_layers
 from coalmine.training.private.run import PrivateRun
+from coalmine.training.private.steps import PrivateSteps
 from coalmine.training.private.units import UnitReader, units_of
 from coalmine.training.trainer import train_documents
 from waiting import wait_until
@@ -106,6 +108,12 @@ def test_a_training_is_draws_clipped_sums_noise_and_plain_descent():
         torch.testing.assert_close(weights[name], tensor, rtol=1e-3, atol=2e-4)
 
 
+@pytest.mark.parametrize(("units", "batch", "in_epoch"), [(49, 1, 49), (98, 2, 49), (7, 2, 4), (3, 8, 1)])
+def test_an_epoch_draws_each_unit_once_on_average(units, batch, in_epoch):
+    steps = PrivateSteps(PrivateOptions(noise=1.0), 1, units=units, batch_size=batch, epochs=3)
+    assert (steps.in_epoch, steps.number) == (in_epoch, 3 * in_epoch)
+
+
 def load_weights(finished):
     from safetensors.torch import load
 
@@ -170,8 +178,19 @@ def test_the_claim_is_in_the_record_and_on_the_card(trained):
         *claim.not_covered,
     ):
         assert said in card
-    assert any("vocabulary" in one for one in claim.not_covered)
+    assert "The vocabulary was made from the text" in claim.not_covered[0]
+    assert any("documents were held out" in one for one in claim.not_covered)
     assert any("subtract the noise" in one for one in claim.not_covered)
+
+
+def test_a_card_that_was_edited_is_noticed(trained, tmp_path):
+    shutil.copytree(trained.path, tmp_path / "renamed")
+    assert verify_run(tmp_path / "renamed").sound
+    card = tmp_path / "renamed" / "card.md"
+    card.write_text(card.read_text().replace("| epsilon | ", "| epsilon | 0."))
+    [wrong] = [one for one in verify_run(tmp_path / "renamed").files if one.state != "as written"]
+    assert (wrong.path, wrong.state) == (str(card), "altered")
+    assert load_checkpoint(tmp_path / "renamed", device="cpu", precision="float32")
 
 
 def test_the_seed_of_the_noise_is_in_no_file_and_files_have_their_modes(trained, planted, tmp_path):
@@ -236,7 +255,6 @@ def test_a_key_of_the_system_is_kept_until_the_end_and_no_longer(planted, tmp_pa
         resumed = train(planted.corpus.parent, out=tmp_path / name, watch=Looks(), **options)
         assert resumed.record.privacy.noise_from == "system"
     one, two = (files_of(tmp_path / name) for name in ("one", "two"))
-    assert one.pop("card.md").replace(b"# one", b"# two") == two.pop("card.md")
     assert one == two
     assert not any(key in content for content in one.values())
     other = train(planted.corpus.parent, out=tmp_path / "three", watch=Looks(), **options)

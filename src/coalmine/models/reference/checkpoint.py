@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -50,8 +51,9 @@ class TrainedFiles(msgspec.Struct, frozen=True, kw_only=True):
     # Of the model.safetensors and the config.json that were written with it.
     weights_sha256: str
     config_sha256: str
-    # What private training claims; absent for any other.
+    # What private training claims, and the SHA-256 of the card that says so to people; absent for any other.
     privacy: PrivacyClaim | msgspec.UnsetType = msgspec.UNSET
+    card_sha256: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class ChangedModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -260,23 +262,29 @@ def training_of(directory: Path) -> TrainingFacts:
         record = read_record(path, TrainedFiles, schema=TRAINING_SCHEMA, what="the model")
         check_trained(directory, record)
         return TrainingFacts(record.data_sha256, record.privacy)
+    return _before_changing(directory, [WEIGHTS_FILE, CONFIG_FILE])
+
+
+def _before_changing(directory: Path, files: Sequence[str]) -> TrainingFacts:
+    """How the model was trained that this one was made from, by the record of the change, which must be of these files."""
     for name, schema in CHANGES.items():
         if (directory / name).exists():
             changed = read_record(directory / name, ChangedModel, schema=schema, what="the model")
-            _check_written(
-                directory, {file: changed.files.get(file) for file in (WEIGHTS_FILE, CONFIG_FILE)}, name
-            )
+            _check_written(directory, {file: changed.files.get(file) for file in files}, name)
             return TrainingFacts(changed.data_sha256, changed.privacy)
     return TrainingFacts()
 
 
 def finetuning_of(directory: Path) -> TrainingFacts:
-    """How a transformers checkpoint or an adapter was fine-tuned, if `coalmine finetune` did so."""
-    from coalmine.models.transformers.model_files import ADAPTER_FILE, ADAPTER_WEIGHTS_FILE
+    """How a transformers checkpoint or an adapter was fine-tuned, if `coalmine finetune` did so, also before it was quantized."""
+    from coalmine.models.transformers.model_files import ADAPTER_FILE, ADAPTER_WEIGHTS_FILE, checkpoint_files
 
     path = directory / FINETUNING_FILE
     if not path.exists():
-        return TrainingFacts()
+        if (directory / ADAPTER_FILE).exists():  # these are never changed
+            return TrainingFacts()
+        weights = [one.name for one in checkpoint_files(directory)]
+        return _before_changing(directory, [*weights, CONFIG_FILE])
     record = read_record(path, TrainedFiles, schema=FINETUNING_SCHEMA, what="the model")
     adapted = (directory / ADAPTER_FILE).exists()
     names = (ADAPTER_WEIGHTS_FILE, ADAPTER_FILE) if adapted else (WEIGHTS_FILE, CONFIG_FILE)

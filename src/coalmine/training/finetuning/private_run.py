@@ -105,7 +105,8 @@ class PrivateFinetuning(FinetuningRun):
         return Fraction(self.position.step, self.steps.number)
 
     def _claim(self) -> PrivacyClaim | msgspec.UnsetType:
-        return self.steps.claim(
-            self.options.optimizer,
-            not_covered(self.private, record=RECORD_FILE, base=visible(self.base.name)),
+        held_out = self.text.held_out is None and bool(self.validation.tokens)
+        limits = not_covered(
+            self.private, record=RECORD_FILE, held_out=held_out, base=visible(self.base.name)
         )
+        return self.steps.claim(self.options.optimizer, limits)

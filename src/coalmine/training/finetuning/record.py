@@ -16,6 +16,7 @@ from coalmine.records.documents import Document, Origin
 from coalmine.storage.files import PUBLIC, to_json
 from coalmine.training.finetuning.base import Base, result_files
 from coalmine.training.finetuning.options import FinetuningOptions
+from coalmine.training.private.card import written_card
 from coalmine.training.record import EpochRecord, privacy_problems
 
 RECORD_FILE = FINETUNING_FILE
@@ -93,9 +94,12 @@ FINETUNINGS = Document(
     },
     mode=PUBLIC,
     problems=finetuning_problems,
-    companions=lambda record: dict(
-        zip(result_files(record.options), (record.weights_sha256, record.config_sha256), strict=True)
+    companions=lambda record: (
+        dict(zip(result_files(record.options), (record.weights_sha256, record.config_sha256), strict=True))
+        | written_card(record)
     ),
+    # Weights are verified when they are loaded, and people may edit a card.
+    verifies_companions=False,
     work_files=WORK_FILES,
     written_by="finetune",
     origin=Origin(
@@ -106,7 +110,7 @@ FINETUNINGS = Document(
 
 
 def read_finetuning(path: str | os.PathLike[str]) -> FinetuningRecord:
-    """A finetuning.json, or the one in a model's directory, whose files are those that were written."""
+    """A finetuning.json, or the one in a model's directory; the weights are verified when the model is loaded."""
     return FINETUNINGS.load(Path(path))
 
 

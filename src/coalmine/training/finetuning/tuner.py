@@ -13,7 +13,7 @@ from coalmine.engines.engine import Engine, open_engine
 from coalmine.engines.ledger import UNITS_FILE, Ledger
 from coalmine.engines.units import Arrays
 from coalmine.errors import CorpusError, InputError, ModelOutputError
-from coalmine.models.reference.checkpoint import check_readable_name, require_torch
+from coalmine.models.reference.checkpoint import check_readable_name, finetuning_of, require_torch
 from coalmine.progress import Progress, Silent
 from coalmine.storage.files import (
     PRIVATE,
@@ -140,7 +140,10 @@ def _finished(directory: Path, work: FinetuningWork) -> FinetuningRecord | None:
             f"{directory} already holds a model that was fine-tuned from another base, on other data or with other options; choose another "
             "directory, or remove it"
         )
-    return record if all((directory / name).is_file() for name in names) else None
+    if not all((directory / name).is_file() for name in names):
+        return None
+    finetuning_of(directory)  # which refuses files that are not those of the record
+    return record
 
 
 def _run(work: FinetuningWork, ledger: Ledger, engine: Engine | str | None, progress: Progress) -> Arrays:
@@ -172,8 +175,7 @@ def save_finetuned(
         for name, content in contents.items():
             write_bytes(directory / name, content, mode=PRIVATE)
         if claim is not msgspec.UNSET:
-            card = card_of(directory.name, claim).encode()
-            write_bytes(directory / CARD_FILE, card, mode=FINETUNINGS.mode)
+            write_bytes(directory / CARD_FILE, card_of(claim).encode(), mode=FINETUNINGS.mode)
         # Last, because it has the hashes of the others.
         write_bytes(directory / RECORD_FILE, record, mode=FINETUNINGS.mode)
     return read_finetuning(directory)

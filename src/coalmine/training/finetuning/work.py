@@ -13,6 +13,7 @@ from coalmine.training.data import TrainingText
 from coalmine.training.finetuning.base import Base
 from coalmine.training.finetuning.options import FinetuningOptions
 from coalmine.training.finetuning.record import RECORD_FILE, fingerprint
+from coalmine.training.private.card import with_card
 
 # Tokens of the documents, as integers of 64 bits.
 _BYTES_PER_CHARACTER = 16
@@ -67,5 +68,5 @@ class FinetuningWork(NamedTuple):
             fingerprint=self.fingerprint,
         )
         files, record = run.finish()
-        contents = {**files, RECORD_FILE: sealed(record)}
+        contents = {**files, RECORD_FILE: sealed(with_card(record))}
         return {name: np.frombuffer(content, dtype=np.uint8) for name, content in contents.items()}

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import hashlib
+from typing import TypeVar
+
+import msgspec
+
+from coalmine.models.reference.checkpoint import TrainedFiles
 from coalmine.records.privacy import PrivacyClaim
 from coalmine.training.private.options import PrivateOptions
 
 CARD_FILE = "card.md"
+TrainedPrivately = TypeVar("TrainedPrivately", bound=TrainedFiles)
 
 
 def not_covered(
-    private: PrivateOptions, *, record: str, made_from_text: str | None = None, base: str | None = None
+    private: PrivateOptions,
+    *,
+    record: str,
+    held_out: bool,
+    vocabulary: str | None = None,
+    base: str | None = None,
 ) -> tuple[str, ...]:
     """What the claim of a training does not cover, one sentence each.
 
-    `record` is the name of the record of the training, `made_from_text` what a vocabulary was made of that was made from its text, and
-    `base` the checkpoint that it began from.
+    `record` is the name of the record of the training, and `held_out` whether documents of the data were held out. `vocabulary` is a
+    sentence on where the vocabulary comes from, unless it is that of `base`, the checkpoint that the training began from.
     """
     reasons = [
         f"How many {private.unit}s there are is treated as public.",
@@ -23,11 +35,13 @@ def not_covered(
         "Choices made by looking at the data or at other trainings on it, such as the learning rate, are not accounted for.",
         "The noise is made of floating-point numbers by a generator that is not a cryptographic one.",
     ]
-    if made_from_text is not None:
+    if held_out:
         reasons.insert(
-            0,
-            f"The vocabulary was made from the text without noise: it shows which {made_from_text} occur in it.",
+            1,
+            "Which documents were held out depends on how many there are: with one more, others might have been trained on.",
         )
+    if vocabulary is not None:
+        reasons.insert(0, vocabulary)
     if base is not None:
         reasons.insert(
             0,
@@ -44,8 +58,21 @@ def not_covered(
     return tuple(reasons)
 
 
-def card_of(model: str, claim: PrivacyClaim) -> str:
-    """The card in Markdown."""
+def with_card(record: TrainedPrivately) -> TrainedPrivately:
+    """The record of a training with the SHA-256 of its card, if it has one, so that `verify` notices a card that was edited."""
+    if record.privacy is msgspec.UNSET:
+        return record
+    digest = hashlib.sha256(card_of(record.privacy).encode()).hexdigest()
+    return msgspec.structs.replace(record, card_sha256=digest)
+
+
+def written_card(record: TrainedFiles) -> dict[str, str]:
+    """The SHA-256 of the card that was written with a record, by the name of its file; nothing where there is no card."""
+    return {} if record.card_sha256 is msgspec.UNSET else {CARD_FILE: record.card_sha256}
+
+
+def card_of(claim: PrivacyClaim) -> str:
+    """The card in Markdown; it does not name the model, whose directory may be renamed."""
     shown = claim.in_words
     facts = {
         "epsilon": "none: no noise was added" if claim.epsilon is None else f"{claim.epsilon:.4g}",
@@ -65,6 +92,6 @@ def card_of(model: str, claim: PrivacyClaim) -> str:
     rows = "\n".join(f"| {name} | {value} |" for name, value in facts.items())
     limits = "\n".join(f"- {sentence}" for sentence in claim.not_covered)
     return (
-        f"# {model}\n\nTrained privately by coalmine: {shown}.\n\n| what | value |\n| --- | --- |\n{rows}\n\n"
+        f"# Model card\n\nTrained privately by coalmine: {shown}.\n\n| what | value |\n| --- | --- |\n{rows}\n\n"
         f"## What the claim does not cover\n\n{limits}\n"
     )

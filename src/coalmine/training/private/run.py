@@ -65,7 +65,14 @@ class PrivateRun(TrainingRun):
         return Fraction(self.position.step, self.steps.number)
 
     def _claim(self) -> PrivacyClaim | msgspec.UnsetType:
-        made = self.data.tokenizer.kind if self.data.tokenizer_sha256 is msgspec.UNSET else None
-        return self.steps.claim(
-            self.options.optimizer, not_covered(self.private, record=RECORD_FILE, made_from_text=made)
+        kind = self.data.tokenizer.kind
+        vocabulary = (
+            f"The vocabulary was made from the text without noise: it shows which {kind} occur in it."
         )
+        if self.data.tokenizer_sha256 is not msgspec.UNSET:
+            vocabulary = (
+                "The vocabulary was given, and nothing is claimed about the text that it was made from."
+            )
+        held_out = bool(self.data.validation) and self.data.validation_sha256 is msgspec.UNSET
+        limits = not_covered(self.private, record=RECORD_FILE, held_out=held_out, vocabulary=vocabulary)
+        return self.steps.claim(self.options.optimizer, limits)

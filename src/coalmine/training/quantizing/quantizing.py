@@ -14,9 +14,9 @@ from coalmine.errors import ModelError
 from coalmine.models.reference.checkpoint import (
     CONFIG_FILE,
     WEIGHTS_FILE,
-    TrainingFacts,
     check_readable_name,
     digest_of_weights,
+    finetuning_of,
     read_config,
     require_torch,
     training_of,
@@ -156,7 +156,7 @@ def _written(
         write_bytes(folder / path.name, content, mode=PRIVATE)
         after[path.name] = sha256_of_file(group.where(folder / path.name))
     remove_earlier(folder, after, group)
-    facts = training_of(original.directory) if original.ours else TrainingFacts()
+    facts = training_of(original.directory) if original.ours else finetuning_of(original.directory)
     made = Quantization(
         options=options,
         rounding=_in_words(options),
