@@ -43,7 +43,7 @@ def _row(defense: Defense, bench: Bench) -> DefenseRow:
     planted = [one.planted for one in bench.canaries]
     claims = [one.privacy for one in own if one.privacy is not None]
     # Of several trainings, the weakest promise.
-    claim = max(claims, key=lambda one: one.epsilon or 0.0, default=None)
+    claim = max(claims, key=lambda one: one.epsilon, default=None)
     verdicts = [one.verdict for one in own if one.verdict is not None]
     bounds = [one.bound.low for one in own if one.bound.low is not None]
     medians = [_median([one], planted, bench).value for one in own]
@@ -143,7 +143,7 @@ def _over_trainings(
 
 
 def _placed(row: DefenseRow, rows: Sequence[DefenseRow]) -> DefenseRow:
-    """The row with its place: on the frontier, or behind others that are no worse in loss and exposure and better in one."""
+    """The row with its place: on the frontier, or worse than others, which are no worse in loss and exposure and better in one."""
     own = _point(row)
     if own is None:
         return row

@@ -168,7 +168,7 @@ def place_words(row: DefenseRow) -> str:
     """Where it is in the figure of loss against exposure."""
     if row.on_frontier is None:
         return "not placed"
-    return "on it" if row.on_frontier else f"behind {row.dominated_by[0]}"
+    return "on it" if row.on_frontier else f"worse than {row.dominated_by[0]}"
 
 
 def _middle(estimate: Estimate) -> str:
