@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from coalmine.corpus.outputs import exists_already, first_in_the_way, sole_writing
 from coalmine.errors import InputError
-from coalmine.models.reference.checkpoint import CHANGES, TRAINING_FILE, ChangedModel
+from coalmine.models.reference.checkpoint import CHANGES, FINETUNING_FILE, TRAINING_FILE, ChangedModel
 from coalmine.records.documents import Document, Origin, beside, read_record
 from coalmine.storage.files import FileGroup, check_places, sha256_of_file, together
 from coalmine.storage.unfinished import UNFINISHED_FILE
@@ -53,7 +53,7 @@ def check_out(original: Path, folder: Path) -> None:
     """Refuse to write a changed model over the original, or over any other that was trained."""
     if folder.exists() and folder.samefile(original):
         raise InputError(f"the changed model would replace {folder} itself; write to another directory")
-    if (folder / TRAINING_FILE).exists():
+    if any((folder / name).exists() for name in (TRAINING_FILE, FINETUNING_FILE)):
         raise InputError(
             f"{folder} holds a trained model, which the changed one would replace; write to another directory"
         )

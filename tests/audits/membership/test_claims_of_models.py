@@ -104,6 +104,9 @@ def test_a_claim_that_is_not_refuted_is_held_against_no_model_unless_asked(tmp_p
 def test_a_given_claim_goes_before_that_of_the_model(tmp_path):
     found = audited(tmp_path, remembers=True, claimed_epsilon=7.0, claimed_delta=1e-3)
     assert (found.verdict.claimed_epsilon, found.verdict.claimed_delta) == (7.0, 1e-3)
+    [rule] = check(read_run(tmp_path), RULE).rules
+    assert rule.outcome == "not_shown"
+    assert "the model claims an epsilon of 0.5 at delta 1e-09, and claimed epsilon 7 at" in rule.evidence
 
 
 def test_a_user_has_all_copies_of_a_canary(tmp_path):

@@ -220,6 +220,8 @@ def test_a_claim_survives_rounding_and_no_further_training(tuned, planted, tmp_p
     for name, start in {"plain": tuned.path, "rounded-plain": tmp_path / "rounded"}.items():
         finetune(start, planted.corpus.parent, out=tmp_path / name, **plain)
         assert "privacy" not in load_model(tmp_path / name).describe()
+    with pytest.raises(InputError, match="holds a trained model"):
+        quantize(tuned.path, tmp_path / "plain", overwrite=True)
     weights = tmp_path / "rounded" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"?")
     with pytest.raises(AlteredError, match=r"SHA-256 is not the one in quantization.json"):

@@ -30,6 +30,7 @@ from coalmine.evidence.policy import Broken, PolicySection, PolicyTerms, absent,
 from coalmine.evidence.rates import NamedEstimate, judge_estimates
 from coalmine.evidence.run import Run
 from coalmine.evidence.words import times_in_words
+from coalmine.records.privacy import DescribedClaim, claim_of_model
 from coalmine.statistics.epsilon.claimed import Verdict
 
 # The false-positive rate of `tpr_at_fpr_1_percent_at_most`.
@@ -101,6 +102,9 @@ def _judge_claim(run: Run, terms: PolicyTerms, stale: str | None) -> Iterator[Ru
         if found.verdict is None:
             settle = "run membership with --claimed-epsilon, or on a model that was trained privately"
             yield not_shown(name, asks, "no claimed epsilon was judged", settle, 1.0)
+        elif (own := _stronger_claim(found, found.verdict)) is not None:
+            why = f"the model claims an epsilon of {own.epsilon:.4g} at delta {own.delta:g}, and {found.verdict.statement}"
+            yield not_shown(name, asks, why, "run membership without --claimed-epsilon", 1.0)
         elif found.verdict.confidence < terms.confidence - 1e-9:
             why = f"the claim was judged at a confidence of {found.verdict.confidence:g}"
             yield not_shown(name, asks, why, f"run membership with --confidence {terms.confidence:g}", 1.0)
@@ -108,6 +112,14 @@ def _judge_claim(run: Run, terms: PolicyTerms, stale: str | None) -> Iterator[Ru
             judged = sum(not population.pooled for population in found.populations)
             missing = [*without_population(run, found), *without_membership(run)]
             yield _by_verdict(found.verdict, name, asks, judged, error_level(terms.confidence), missing)
+
+
+def _stronger_claim(found: Membership, verdict: Verdict) -> DescribedClaim | None:
+    """What the model itself claims, where a weaker claim was judged and not refuted."""
+    own = claim_of_model(found.model)
+    if own is None or verdict.outcome == "violated":
+        return None
+    return own if own.epsilon < verdict.claimed_epsilon or own.delta < verdict.claimed_delta else None
 
 
 class _Rule(NamedTuple):
