@@ -347,6 +347,8 @@ def test_a_checkpoint_is_fine_tuned_in_full_and_with_lora(small):
     assert (made.training, made.finetuning.epochs) == (None, 1)
     with pytest.raises(InputError, match="is not known for the training of a checkpoint"):
         bench_of(small, ["dropout=0.2"], **given)
+    with pytest.raises(InputError, match="the defense unlearn is for reference models"):
+        bench_of(small, ["unlearn"], **given)
     with pytest.raises(InputError, match="the defense lora=2 is not known"):
         bench_of(small, ["lora=2"])
 
@@ -377,6 +379,9 @@ def test_canaries_may_be_of_text_that_never_occurs(small):
         (["dropout"], "such as dropout=0.2"),
         (["dropout=much"], "such as dropout=0.2"),
         (["epochs=1.5"], "a whole number"),
+        (["quantize=1"], "values should be a whole number from 2 to 65,536, but is 1"),
+        (["dp=0"], "dp_epsilon must be a positive number"),
+        (["lora=8"], "not known for the training of a reference model"),
         (["dedup=1"], "takes no value"),
         (["magic"], "unknown defense 'magic'"),
         (["mine=python:nothing"], "python:module:function"),

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from coalmine.audits.defenses.defense import UNLEARN, Defense
 from coalmine.engines.units import Arrays, Run, Unit
 from coalmine.errors import InputError
 from coalmine.models.reference.tokens import ReferenceTokenizer
@@ -21,6 +22,7 @@ from coalmine.training.finetuning.work import FinetuningWork
 from coalmine.training.options import TrainingOptions, options_of
 from coalmine.training.private.options import PREFIX, private_options
 from coalmine.training.private.refusals import check_choices
+from coalmine.training.quantizing.options import QuantizeOptions
 from coalmine.training.work import Member, TrainingWork, save_trained
 
 # What a defense, or the bench as a whole, decides.
@@ -104,6 +106,18 @@ class BenchRecipe:
             # Another noise for every training.
             shared[_NOISE_SEED] = child_seed(shared[_NOISE_SEED], "defend", "noise", name, str(seed)) % 2**31
         return msgspec.structs.replace(options, private=private_options({**shared, **private}))
+
+    def check_altering(self, defense: Defense) -> None:
+        """Refuse what cannot be made of a model of this recipe, before any is trained."""
+        altering = defense.altering()
+        if altering is None:
+            return
+        if defense.kind != UNLEARN:
+            QuantizeOptions(**altering)  # which says what is wrong with it
+        elif self.base is not None:
+            raise InputError(
+                f"the defense {UNLEARN} is for reference models, and not for a checkpoint (base); leave it out"
+            )
 
     def piece(self, text: TrainingText, options: Options, label: str) -> TrainingPiece:
         """One training on a text."""
