@@ -118,6 +118,8 @@ SLOW = {
     "models/reference/test_weights_verified.py",
     "models/test_offline.py",
     "models/transformers/test_adapter_tensors.py",
+    "models/transformers/test_chat.py",
+    "models/transformers/test_chat_frames.py",
     "models/transformers/test_damaged_models.py",
     "models/transformers/test_finetuned_transformers.py",
     "models/transformers/test_half_precision.py",

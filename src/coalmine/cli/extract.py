@@ -135,6 +135,7 @@ def _verify(run: ModelRun, given: Extract, chosen: CanarySet, output: Output) ->
         not_searched_in_words,
         verification_table,
     )
+    from coalmine.audits.framing import framed
     from coalmine.storage.files import check_places
     from coalmine.visible import visible
 
@@ -148,7 +149,7 @@ def _verify(run: ModelRun, given: Extract, chosen: CanarySet, output: Output) ->
         resume=run.ledger,
         progress=output.progress(),
     )
-    model = run.model.describe()
+    model = framed(run.model, chosen, writes=True).describe()
     save_verification(directory, results, extractions, manifest_sha256=chosen.sha256, model=model)
     expansions = sum(one.certificate.expansions for one in extractions.values())
     run.record(model=model, expansions=expansions, manifest_sha256=chosen.sha256)

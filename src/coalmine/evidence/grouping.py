@@ -16,7 +16,9 @@ from coalmine.records.documents import Document
 from coalmine.storage.links import real_path
 
 # What a model's description says about how it was run, and not about which model it is.
-_HOW_IT_RAN = frozenset({"device", "precision", "context", "threads", "identity_sha256"})
+_HOW_IT_RAN = frozenset(
+    {"device", "precision", "context", "threads", "identity_sha256", "chat_template_sha256", "frame"}
+)
 
 
 def _identity(model: Mapping[str, Any]) -> str:

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
+
 from coalmine.audits.watching.measuring import ExposureWatch
 from coalmine.audits.watching.results import WATCHES, WatchedTraining, read_watched
 from coalmine.corpus.planting.manifest import CanarySet
@@ -63,6 +65,7 @@ class ExposureLog:
         self.watch, self.trainer = watch, trainer
         self.path: Path | None = None
         self.moments: list[Moment] = []
+        self._template: str | msgspec.UnsetType = msgspec.UNSET
 
     def begin(self, path: Path, step: int) -> None:
         """Start a file, or resume the file of the run that is resumed at `step`."""
@@ -114,6 +117,7 @@ class ExposureLog:
                 trainer=self.trainer,
                 watched=self.moments,
                 formats={name: one.template for name, one in self.watch.canaries.formats.items()},
+                chat_template_sha256=self._template,
             )
             try:
                 WATCHES.save(self.path.parent, record, self.path.name)
@@ -127,9 +131,12 @@ class ExposureLog:
         self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None
     ) -> list[dict[str, Any]]:
         from coalmine.models.transformers.causal import from_transformers
+        from coalmine.models.transformers.chat import template_sha256
 
         if tokenizer is None:
             raise InputError("the callback has no tokenizer; give it the one that the model is trained with")
+        if self.watch.canaries.frame is not None:
+            self._template = template_sha256(tokenizer)
         with undisturbed(model):
             # Inside, because the adapter tests the model, and a model in training mode draws its dropout.
             return self.watch.measure(from_transformers(model, _untruncated(tokenizer), name="training"))

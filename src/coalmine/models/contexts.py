@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 from coalmine.errors import InputError, ModelError
+from coalmine.records.chat import Frame
 
 Choice = Literal["auto", "none", "bos", "eot"]
 CHOICES: tuple[Choice, ...] = get_args(Choice)
@@ -13,11 +14,20 @@ NOTHING = "nothing: the first token of a text is given and not scored"
 _NAMES = {"bos": "BOS", "eot": "end-of-text"}
 
 
+class Written(NamedTuple):
+    """A turn of a conversation as a chat template writes it: the text before and after its content, and what it was written from."""
+
+    before: str
+    after: str
+    frame: Frame
+    template_sha256: str
+
+
 class Context(NamedTuple):
     """The tokens that a text is scored after.
 
     `choice` is how to ask for it ("none", "bos" or "eot"), and `described` is for the record of a run. `text` is a text that comes last
-    in it; its tokens are part of `tokens`.
+    in it; its tokens are part of `tokens`. Where a text is the content of a turn, `choice` is "chat", and `written` is the turn.
 
     >>> Context("bos", (1,), "BOS token '<s>'").tokens
     (1,)
@@ -27,6 +37,7 @@ class Context(NamedTuple):
     tokens: tuple[int, ...]
     described: str
     text: str = ""
+    written: Written | None = None
 
 
 class Contexts(NamedTuple):

@@ -17,6 +17,7 @@ from coalmine.audits.exposure.results import Exposures
 from coalmine.audits.extraction.measuring import verify_extraction
 from coalmine.audits.extraction.options import ExtractionOptions
 from coalmine.audits.extraction.results import CanaryExtraction, save_verification
+from coalmine.audits.framing import framed
 from coalmine.audits.membership.measuring import membership
 from coalmine.audits.membership.results import Membership
 from coalmine.audits.provenance.views import encoded
@@ -108,8 +109,9 @@ class Auditor:
             engine=self._engine,
             resume=ledger,
         )
+        asked = framed(model, canaries, writes=True).describe()
         save_verification(
-            make_directory(out), found, extractions, manifest_sha256=canaries.sha256, model=model.describe()
+            make_directory(out), found, extractions, manifest_sha256=canaries.sha256, model=asked
         )
         ledger.forget()
         return tuple(found)

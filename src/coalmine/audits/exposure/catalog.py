@@ -86,6 +86,12 @@ CATALOG = Catalog(
             "Its weights have changed since. Measure the model as it is now, or restore the one that was "
             "measured.",
         ),
+        "CM506": Entry(
+            "Chat templates differ",
+            "A turn is written differently in each, so at most one of these results is about the texts that "
+            "training saw. Save the tokenizer with the template of the training, and measure again.",
+            discredits="good news",
+        ),
         "CM901": Entry(
             "Exposure was not tested",
             "Run `coalmine expose MODEL canaries.json`.",

@@ -33,6 +33,8 @@ def context_warnings(model: Model, chosen: CanarySet) -> Course[list[str]]:
     """
     if not isinstance(model, ContextualModel) or (contexts := model.contexts) is None:
         return []
+    if contexts.chosen.written is not None:
+        return _ends_shared(model, chosen)
     names = unique_names({format_id: form.template for format_id, form in chosen.formats.items()})
     warnings = []
     for format_id, name in names.items():
@@ -113,5 +115,18 @@ def _cut_otherwise(model: Model, chosen: Context, canaries: CanarySet) -> list[s
     sentence = (
         f"{len(wrong)} of {len(canaries)} canaries are cut into other tokens after {chosen.text!r} than alone, and are scored as they are "
         "cut alone; end --context-text where a token ends, such as with a line break"
+    )
+    return [sentence]
+
+
+def _ends_shared(model: Model, canaries: CanarySet) -> list[str]:
+    """A warning if the last token of a turn's content is one with what the chat template writes after it."""
+    check = getattr(model, "check_contents", None)
+    shared = 0 if check is None else check([one.text for one in canaries])
+    if not shared:
+        return []
+    sentence = (
+        f"the last token of {shared} of {len(canaries)} canaries is one with what the chat template writes after them, and is scored as it "
+        "is without that; end the format with a letter or a digit, or use a template that ends turns with a special token"
     )
     return [sentence]

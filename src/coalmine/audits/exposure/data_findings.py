@@ -40,6 +40,7 @@ def data_findings(run: Run) -> Iterator[Finding]:
     if exposure is not None:
         yield from _apart(run, exposure)
     yield from _other_answers(run)
+    yield from _other_templates(run)
     changed = other_weights(run)
     if changed is not None:
         yield finding("CM505", "high", "found", f"{changed[:1].upper()}{changed[1:]}.")
@@ -99,6 +100,29 @@ def _other_answers(run: Run) -> Iterator[Finding]:
             f"{f'{why}, or the answers are noisy' if noisy else why}."
         )
         yield finding("CM503", "medium" if noisy else "high", "found", evidence)
+
+
+def _other_templates(run: Run) -> Iterator[Finding]:
+    """Results of one model whose conversations were written with different chat templates."""
+    templates: dict[str, list[str]] = {}
+    said = [(one, model.get("chat_template_sha256")) for _, one, model in run.about_models()]
+    # What was seen during training, and other results that are not about a finished model.
+    said += [
+        (one, getattr(one.document, "chat_template_sha256", None))
+        for these in run.documents.values()
+        for one in these
+    ]
+    for one, template in said:
+        if isinstance(template, str) and template:
+            templates.setdefault(template, []).append(run.shown(one.path))
+    if len(templates) > 1:
+        names = "; ".join(
+            f"{template[:12]}...: {', '.join(paths[:2])}" for template, paths in templates.items()
+        )
+        evidence = (
+            f"The results of this model were made with {len(templates)} different chat templates ({names})."
+        )
+        yield finding("CM506", "medium", "found", evidence)
 
 
 def _other_data(about: Run, run: Run) -> Iterator[Finding]:

@@ -17,6 +17,7 @@ from coalmine.audits.exposure.context_check import context_warnings
 from coalmine.audits.exposure.one_format import OneFormat
 from coalmine.audits.exposure.options import ExposureOptions
 from coalmine.audits.exposure.results import Exposures
+from coalmine.audits.framing import framed
 from coalmine.corpus.planting.manifest import CanarySet, as_canary_set
 from coalmine.engines.courses import SURVIVED, Course, run_courses
 from coalmine.engines.engine import Engine, open_engine
@@ -50,7 +51,8 @@ def expose(
     the methods. A canary that the model gives no number for is "not_measured", with the reason, and so are those of a format for which
     there is no honest number; all others are still measured. An error is raised only where no format can be measured, or where the model
     answers the same question in two ways. Where the model leaves a
-    choice of context, some canaries are also scored in the others, and a warning says if that matters.
+    choice of context, some canaries are also scored in the others, and a warning says if that matters. Canaries of chat data are scored
+    as the turns that they are, after the header that the model's chat template writes.
 
     The work runs on `engine`, "here" or for example "processes:8", with the same results. With `resume`, a directory, a run that is
     stopped keeps there what it has done, and the same call resumes it. What was kept is removed when all formats are measured; a
@@ -93,6 +95,7 @@ def expose_models(
     for model in models:
         _check_model(model)
     chosen = as_canary_set(canaries)
+    models = [framed(model, chosen) for model in models]
     ledger = resume if isinstance(resume, Ledger) else Ledger(resume)
     facts = [KEPT, [model.describe() for model in models], chosen.sha256, asked.deciding()]
     ledger.begin(hashlib.sha256(to_json(facts)).hexdigest())

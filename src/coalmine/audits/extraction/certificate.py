@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from coalmine.audits.extraction.contradictions import extraction_problems
 from coalmine.audits.extraction.results import Extraction, words_sha256
+from coalmine.audits.framing import framed_again
 from coalmine.audits.options import MEMORY
 from coalmine.errors import FormatError, InputError, NotMeasurableError
 from coalmine.formats.format import Format
@@ -67,6 +68,7 @@ def verify_certificate(
             f"an extraction by {extraction.method} proves nothing, so there is nothing to replay; extract by search or brute"
         )
     words = _context_of_secret(extraction) if words is None else words
+    model = framed_again(model, extraction.model)
     try:
         form = Format(extraction.format_template, words=words)
         template = extraction.source_template
@@ -254,7 +256,7 @@ def _notes(extraction: Extraction, described: dict[str, Any]) -> list[str]:
     """What differs between the models as they describe themselves."""
     compared = [
         name
-        for name in ("weights_sha256", "parameters", "precision", "context")
+        for name in ("weights_sha256", "parameters", "precision", "context", "chat_template_sha256")
         if name in extraction.model and name in described and extraction.model[name] != described[name]
     ]
     names = {"weights_sha256": "the hash of the weights", "parameters": "the number of parameters"}

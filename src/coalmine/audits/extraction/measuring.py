@@ -15,6 +15,7 @@ from coalmine.audits.extraction.prompting import prompted
 from coalmine.audits.extraction.results import CanaryExtraction, Extracted, Extraction, words_sha256
 from coalmine.audits.extraction.spent import SpentSearch
 from coalmine.audits.extraction.works import Beaming, Searching, Trying, Unaided, cheapest, found_members
+from coalmine.audits.framing import framed
 from coalmine.corpus.planting.manifest import CanarySet, as_canary_set
 from coalmine.engines.courses import SURVIVED, Course, CourseStep, one_result, run_courses
 from coalmine.engines.engine import Engine, open_engine
@@ -87,6 +88,8 @@ def verify_extraction(
     The options are those of `extract`; all formats are searched at the same time, and what was kept to resume is removed when that is
     done. The second result is the extraction of each format. A format that cannot be searched does not stop the others: its canaries are
     neither extracted nor proven not to be, `problem` says why, and it has no extraction. An error is raised only if none can be searched.
+    Canaries of chat data are searched as turns: those of the assistant after the generation prompt of the model's chat template, and
+    others in an open turn of their role.
 
     >>> from coalmine import CanarySet, ScriptedModel
     >>> model = ScriptedModel("pin 0123456789", memory={"pin 49": 0.25})
@@ -96,6 +99,7 @@ def verify_extraction(
     asked = ExtractionOptions.of(options, changes)
     chosen = as_canary_set(canaries)
     names = _searchable(chosen)
+    model = framed(model, chosen, writes=True)
     formats = [_Sought(chosen.formats[name], chosen.source_formats.get(name)) for name in names]
     found = dict(zip(names, _extractions(model, formats, asked, engine, resume, progress), strict=True))
     kinds = {canary.format_id: canary.kind for canary in chosen}

@@ -37,6 +37,8 @@ class WatchedTraining(msgspec.Struct, frozen=True, kw_only=True):
     watched: list[Moment]
     # The template of each format, by its id.
     formats: dict[str, str] = {}
+    # The SHA-256 of the chat template that canaries of chat data were scored in; not there for plain texts.
+    chat_template_sha256: str | msgspec.UnsetType = msgspec.UNSET
 
 
 def _format_problems(record: WatchedTraining) -> Iterator[str]:

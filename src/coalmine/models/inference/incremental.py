@@ -32,7 +32,9 @@ from coalmine.models.protocols import (
 )
 from coalmine.models.reference.networks import Network, State, parameter_count
 from coalmine.models.reference.tokens import ReferenceTokenizer
+from coalmine.models.transformers.chat import ChatTemplate, tokenizer_in, written_facts
 from coalmine.models.transformers.subwords import SubwordTokenizer
+from coalmine.records.chat import Frame
 
 # The logits held at a time while scoring: 64 MB in float32. Everything else that a pass needs is of the same order.
 LOGITS_AT_A_TIME = 1 << 24
@@ -59,15 +61,17 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
         origin: dict[str, Any] | None = None,
         reference: StatefulModel | None = None,
         contexts: Contexts | None = None,
+        chat: ChatTemplate | None = None,
     ) -> None:
         """`origin` goes into the record of a run; `reference` is a model to compare scores with, such as a base model.
 
-        Texts are scored after the context that `contexts` chose, or after the document separator.
+        Texts are scored after the context that `contexts` chose, or after the document separator. `chat` writes conversations.
         """
         super().__init__(network, tokenizer, name=name, origin=origin)
         self.reference = reference
         self._network = network
         self.contexts = contexts
+        self.chat = chat
 
     @property
     def network(self) -> Network:
@@ -81,18 +85,48 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
 
     def in_context(self, context: Context) -> StatefulModel:
         """The same weights with another context."""
-        others = () if self.contexts is None else self.contexts.others
+        # A turn has one place in its template, so that no other context is an alternative to it.
+        others = () if self.contexts is None or context.written is not None else self.contexts.others
         reference = None if self.reference is None else self.reference.in_context(context)
         found = StatefulModel(
             self._network,
-            self._tokenizer,
+            tokenizer_in(self._tokenizer, context),
             name=self.name,
             origin=self._origin,
             reference=reference,
             contexts=Contexts(context, tuple(one for one in others if one.tokens != context.tokens)),
+            chat=self.chat,
         )
         found.load_again = self.load_again
         return found
+
+    def in_frame(self, frame: Frame) -> StatefulModel:
+        """The same weights; texts are scored as turns of a frame's role, as the chat template of the tokenizer writes them."""
+        chat, tokens = self._conversing()
+        return self.in_context(chat.context(frame, tokens))
+
+    def as_prompted(self) -> StatefulModel:
+        """A model in a frame as it is where the assistant is asked: after the generation prompt, if training wrote something else."""
+        written = None if self.contexts is None else self.contexts.chosen.written
+        chat, tokens = self._conversing()
+        other = None if written is None else chat.prompted(written.frame, tokens)
+        return self if other is None else self.in_context(other)
+
+    def check_contents(self, texts: Sequence[str]) -> int:
+        """Check that a model in a frame was given texts as they are; how many share their last token with what follows them."""
+        written = None if self.contexts is None else self.contexts.chosen.written
+        if written is None:
+            return 0
+        chat, tokens = self._conversing()
+        return chat.check_contents(written, texts, tokens)
+
+    def _conversing(self) -> tuple[ChatTemplate, SubwordTokenizer]:
+        if self.chat is None or not isinstance(self._tokenizer, SubwordTokenizer):
+            raise NotMeasurableError(
+                f"{self.name!r} is not a model of conversations, because it has no chat template; plant plain texts, or audit a chat model "
+                "of transformers"
+            )
+        return self.chat, self._tokenizer
 
     def unscored(self, texts: Sequence[str]) -> list[int]:
         """The number of characters at the beginning of each text that have no log-probability, because nothing comes before them."""
@@ -114,6 +148,7 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
             "context": DEFAULT_CONTEXT if self.contexts is None else self.contexts.chosen.described,
             "parameters": parameter_count(self._network),
             **self._facts(),
+            **({} if self.contexts is None else written_facts(self.contexts.chosen)),
         }
 
     @property

@@ -17,6 +17,7 @@ from coalmine.errors import ModelError, TooLongError
 from coalmine.models.contexts import contexts_of
 from coalmine.models.inference.incremental import StatefulModel
 from coalmine.models.reference.networks import Head, Network, State, head_of
+from coalmine.models.transformers.chat import ChatTemplate
 from coalmine.models.transformers.pretrained import load_pretrained
 from coalmine.models.transformers.subwords import fast_backend, subword_tokenizer
 
@@ -179,6 +180,7 @@ def from_transformers(
         backend, size=network.vocabulary, separator=NO_TOKEN if separator is None else int(separator)
     )
     contexts = contexts_of(tokenizer, subwords.encode, context, context_text)
+    chat = ChatTemplate(tokenizer, context_chosen=(context, context_text) != ("auto", None))
     facts = {
         "prefixes": "shared" if network.shares_prefixes else "read again for each step",
         **(origin or {}),
@@ -188,10 +190,12 @@ def from_transformers(
         base = CausalNetwork(model, adapter=False)
         without = {**facts, "adapter_in_use": False}
         reference = StatefulModel(
-            base, subwords, name=f"{name} without its adapter", origin=without, contexts=contexts
+            base, subwords, name=f"{name} without its adapter", origin=without, contexts=contexts, chat=chat
         )
         facts["adapter_in_use"] = True
-    return StatefulModel(network, subwords, name=name, origin=facts, reference=reference, contexts=contexts)
+    return StatefulModel(
+        network, subwords, name=name, origin=facts, reference=reference, contexts=contexts, chat=chat
+    )
 
 
 def load_transformers(

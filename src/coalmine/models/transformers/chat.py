@@ -6,13 +6,18 @@ write text, and nothing else.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from coalmine.errors import CoalmineError, InputError, ModelError
+import msgspec
+
+from coalmine.errors import CoalmineError, InputError, ModelError, NoTokenError
+from coalmine.models.contexts import Context, Written
 from coalmine.models.transformers.libraries import as_model_error
-from coalmine.records.chat import Turn
+from coalmine.models.transformers.subwords import SubwordTokenizer
+from coalmine.records.chat import Frame, Turn
 
 # What stands for a content while a template is looked at. Templates that change case, or cut at punctuation, change it.
 MARKER = "Coalmine7Content3Marker"
@@ -112,3 +117,85 @@ def check_occurs(text: str, marker: str, role: str) -> None:
     raise ModelError(
         f"the chat template drops {role} turns: their content is not in the text that it writes; choose another role"
     )
+
+
+class ChatTemplate:
+    """The chat template of a model's tokenizer, and the contexts that it gives to the contents of turns."""
+
+    def __init__(self, tokenizer: Any, *, context_chosen: bool = False) -> None:
+        """`context_chosen` says that the user chose what texts are scored after, which a template decides by itself."""
+        self._tokenizer = tokenizer
+        self._context_chosen = context_chosen
+
+    def context(self, frame: Frame, tokens: SubwordTokenizer) -> Context:
+        """What the content of a frame's turn comes after in training; `tokens` is the model's own tokenizer."""
+        if self._context_chosen:
+            raise InputError(
+                "these canaries are turns of conversations, and the chat template says what comes before them; leave out --context and "
+                "--context-text"
+            )
+        marker = marker_beside(frame.conversation(""))
+        text = rendered_chat(self._tokenizer, frame.conversation(marker))
+        check_occurs(text, marker, frame.role)
+        before, _, after = text.partition(marker)
+        return self._context(frame, before, after, tokens, "the chat template up to the content of a turn of")
+
+    def prompted(self, frame: Frame, tokens: SubwordTokenizer) -> Context | None:
+        """What an assistant is asked to go on with, where it is not what training wrote before the content; else None."""
+        if frame.role != "assistant" or not frame.before:
+            return None
+        prompt = rendered_chat(self._tokenizer, frame.before, generation_prompt=True)
+        own = self.context(frame, tokens)
+        without = rendered_chat(self._tokenizer, frame.before)
+        if prompt == without or own.written is None:
+            return None  # the template has no generation prompt, or its header is empty
+        said = "the generation prompt of the chat template, which is not what training wrote, for a turn of"
+        found = self._context(frame, prompt, own.written.after, tokens, said)
+        return None if found.tokens == own.tokens else found
+
+    def check_contents(self, written: Written, texts: Sequence[str], tokens: SubwordTokenizer) -> int:
+        """Check that the template writes texts as they are; how many of them share their last token with what follows them."""
+        changed = shared = 0
+        for text in texts:
+            rendered = rendered_chat(self._tokenizer, written.frame.conversation(text))
+            if rendered != written.before + text + written.after:
+                changed += 1
+                continue
+            with contextlib.suppress(NoTokenError):  # the text has no score, and its own reason
+                cut = [*tokens.given, *tokens.encode(text)]
+                shared += tokens.whole(rendered)[: len(cut)] != cut
+        if changed:
+            raise ModelError(
+                f"the chat template changes {changed} of {len(texts)} texts, such as by removing spaces at their beginning or end, so that "
+                "training never saw them; use a format without these"
+            )
+        return shared
+
+    def _context(self, frame: Frame, before: str, after: str, tokens: SubwordTokenizer, said: str) -> Context:
+        given = tokens.after(before).given
+        if not given:
+            raise ModelError(
+                f"the chat template writes nothing before the content of {frame.role} turns that has a token of its own, so that the first "
+                "token of a content cannot be scored; use a template with headers, or plant plain texts"
+            )
+        written = Written(before, after, frame, template_sha256(self._tokenizer))
+        return Context("chat", given, f"{said} {frame.role}: {before!r}", written=written)
+
+
+def tokenizer_in(tokenizer: Any, context: Context) -> Any:
+    """A model's tokenizer for texts that are scored in a context."""
+    if not isinstance(tokenizer, SubwordTokenizer):
+        return tokenizer
+    if context.written is not None:
+        return tokenizer.after(context.written.before)
+    return tokenizer.after("") if tokenizer.given else tokenizer
+
+
+def written_facts(context: Context) -> dict[str, Any]:
+    """What the record of a run says of a turn that a chat template writes; nothing for other contexts."""
+    if context.written is None:
+        return {}
+    return {
+        "chat_template_sha256": context.written.template_sha256,
+        "frame": msgspec.to_builtins(context.written.frame),
+    }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 import json
 import re
 from collections.abc import Sequence
@@ -34,6 +36,7 @@ class SubwordTokenizer:
         byte_tokens: the tokens that encode a character without its own token byte by byte.
         added_tokens: the tokens that are found in a text before all others, with their texts.
         marks_after_added: whether the space that marks the first word also follows each added token.
+        given: the tokens of the text that all texts go on with, where `after` was given one.
     """
 
     unambiguous: ClassVar[bool] = False
@@ -46,6 +49,8 @@ class SubwordTokenizer:
             backend.no_truncation()
             backend.no_padding()
         self._backend = backend
+        self._before = ""
+        self.given: tuple[int, ...] = ()
         self.size = size
         self.separator = separator
         description = json.loads(backend.to_str())
@@ -70,17 +75,15 @@ class SubwordTokenizer:
             if token not in added and _BYTE_FALLBACK.fullmatch(backend.id_to_token(token) or "")
         )
         self._further = self._pieces_of(added, model)
-        first = self._probe("")
-        self._marks_first_word = first is not None and (self._further[first] or b"").startswith(b" ")
+        self._marks_first_word = self._is_marked(self._probe(""))
         self.marks_after_added = not self._is_word_pieces and any(
-            (after := self._probe(content)) is not None and (self._further[after] or b"").startswith(b" ")
-            for content in added.values()
+            self._is_marked(self._probe(content)) for content in added.values()
         )
         self._first = self._first_pieces()
 
     def encode(self, text: str) -> list[int]:
         """The canonical tokens of a text, without special ones except those that the text itself names."""
-        tokens: list[int] = encoded(self._backend, text).ids
+        tokens = self._ids(text)
         if (self._unknown is not None and self._unknown in tokens) or (
             self._drops and self.decode(tokens) != text
         ):
@@ -88,6 +91,34 @@ class SubwordTokenizer:
                 "the model's tokenizer has no token for a part of a text, so the text cannot be scored; choose a format that "
                 "it can encode"
             )
+        return tokens
+
+    def after(self, text: str) -> SubwordTokenizer:
+        """The same tokenizer for texts that go on with `text`: they are cut as they are after it, and its own tokens are `given`.
+
+        Where `text` ends in a space that is in one token with the word that follows, that space belongs to the word. Empty for texts that
+        go on with nothing.
+        """
+        found = copy.copy(self)
+        found._before, found.given = "", ()  # noqa: SLF001 - of the same class, here and below
+        alone = self.whole(text) if text else []
+        probed = [self.whole(text + probe) for probe in _PROBES]
+        read = [alone, *(ids for ids in probed if self._unknown not in ids[len(alone) :])]
+        columns = itertools.takewhile(lambda column: len(set(column)) == 1, zip(*read, strict=False))
+        kept = [column[0] for column in columns]
+        if b"".join(self._further[token] or b"" for token in alone[len(kept) :]) not in {b"", b" "}:
+            raise ModelError(
+                "what the chat template writes before contents shares a token with the content, so that contents cannot be scored by "
+                "themselves; use a template that puts a special token or a line break before them"
+            )
+        found._before, found.given = text, tuple(kept)  # noqa: SLF001
+        found._marks_first_word = found._is_marked(found._probe(""))  # noqa: SLF001
+        found._first = found._first_pieces()  # noqa: SLF001
+        return found
+
+    def whole(self, text: str) -> list[int]:
+        """The tokens of a text that goes on with nothing, with the unknown token where there is no other."""
+        tokens: list[int] = encoded(self._backend, text).ids
         return tokens
 
     def decode(self, tokens: Sequence[int]) -> str:
@@ -155,10 +186,24 @@ class SubwordTokenizer:
         """The first token of a word after a text of one token, or at the start."""
         length = 1 if before else 0
         for probe in _PROBES:
-            tokens = encoded(self._backend, before + probe).ids
+            tokens = self._ids(before + probe)
             if len(tokens) > length and self._unknown not in tokens:
                 return int(tokens[length]) if tokens[length] < self.size else None
         return None
+
+    def _is_marked(self, token: int | None) -> bool:
+        return token is not None and (self._further[token] or b"").startswith(b" ")
+
+    def _ids(self, text: str) -> list[int]:
+        """The tokens of a text, as they are after what it goes on with."""
+        tokens = self.whole(self._before + text)
+        given = len(self.given)
+        if tuple(tokens[:given]) != self.given:
+            raise NoTokenError(
+                "a text shares a token with what the chat template writes before it, so the text cannot be scored by itself; choose a "
+                "format that begins with a word"
+            )
+        return tokens[given:]
 
 
 class OpenSubwordTokenizer(SubwordTokenizer):
@@ -178,8 +223,7 @@ class OpenSubwordTokenizer(SubwordTokenizer):
 
     def encode_open(self, text: str) -> list[int]:
         """The tokens of any text; a part that has no token is the unknown token, as in training."""
-        tokens: list[int] = encoded(self._backend, text).ids
-        return tokens
+        return self._ids(text)
 
 
 def subword_tokenizer(backend: Any, *, size: int, separator: int) -> SubwordTokenizer:

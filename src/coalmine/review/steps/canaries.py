@@ -12,6 +12,7 @@ from coalmine.audits.exposure.splitting import expected_scores
 from coalmine.audits.extraction.measuring import SCORED_UP_TO, verify_extraction
 from coalmine.audits.extraction.options import ExtractionOptions
 from coalmine.audits.extraction.results import VERIFIED, save_verification
+from coalmine.audits.framing import frame_obstacle, framed
 from coalmine.audits.membership.measuring import membership
 from coalmine.audits.membership.results import MEMBERSHIPS
 from coalmine.audits.provenance.views import encoded
@@ -75,7 +76,7 @@ class ExposureStep(ReviewStep):
             return _NO_MANIFEST
         if not isinstance(subject.model, Scorer) or exposure_seconds(subject, subject.canaries) is None:
             return "the model does not give the probability of a text"
-        return None
+        return frame_obstacle(subject.model, subject.canaries)
 
     def plan(self, subject: Subject, seconds: float) -> Sized | TooLong:
         """All canaries, with as many draws as fit."""
@@ -159,7 +160,7 @@ def extraction_obstacle(subject: Subject, canaries: CanarySet) -> str | None:
     if canaries.listed:
         return "the canaries are a list of texts without a format, so there is nothing to search"
     if _method(subject, canaries) is not None:
-        return None
+        return frame_obstacle(subject.model, canaries)
     model = subject.model
     if isinstance(model, PairModel):
         return "a model of pairs can be searched for formats of up to a million members only"
@@ -222,7 +223,7 @@ def run_extraction(subject: Subject, canaries: CanarySet, settings: dict[str, An
         resume=ledger,
         progress=running.progress,
     )
-    model = subject.model.describe()
+    model = framed(subject.model, canaries, writes=True).describe()
     save_verification(
         make_directory(running.folder), found, extractions, manifest_sha256=canaries.sha256, model=model
     )

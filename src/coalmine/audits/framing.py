@@ -1,0 +1,70 @@
+"""`framed`: the model that an audit asks about canaries, which for canaries of chat data scores texts as turns of conversations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from coalmine.corpus.planting.manifest import CanarySet
+from coalmine.errors import CoalmineError, InputError, NotMeasurableError
+from coalmine.models.protocols import ChatModel, Model
+from coalmine.records.chat import Frame
+
+
+def framed(model: Model, canaries: CanarySet, *, writes: bool = False) -> Model:
+    """The model in the frame of these canaries; the model itself where they are plain texts.
+
+    Where it `writes` by itself, an assistant is asked as users ask it: after the generation prompt, if that is not what training wrote
+    before its turns. A NotMeasurableError says that the model has no conversations, and an InputError what its template cannot write.
+
+    >>> from coalmine import CanarySet, ScriptedModel
+    >>> model = ScriptedModel("pin 0123456789")
+    >>> framed(model, CanarySet.of("pin {digits:2}", ["pin 49"])) is model
+    True
+    """
+    frame = canaries.frame
+    if frame is None:
+        return model
+    found = _in_frame(model, frame)
+    # Local models have their template at hand, and check it against the texts.
+    check = getattr(found, "check_contents", None)
+    if check is not None:
+        check([text for _, _, text in canaries.named_texts()])
+    return _prompted(found) if writes else found
+
+
+def framed_again(model: Model, description: Mapping[str, Any]) -> Model:
+    """The model in the frame of a result, by the description of the model in it; the model itself where it had none."""
+    if "frame" not in description:
+        return model
+    try:
+        frame = msgspec.convert(description["frame"], Frame)
+    except msgspec.ValidationError as error:
+        raise InputError(f"the frame of the result is damaged ({error}); measure again") from None
+    found = _in_frame(model, frame)
+    return found if found.describe().get("context") == description.get("context") else _prompted(found)
+
+
+def frame_obstacle(model: Model, canaries: CanarySet) -> str | None:
+    """Why the model cannot be asked about these canaries as the turns that they are, or None where it can."""
+    try:
+        framed(model, canaries)
+    except CoalmineError as problem:
+        return str(problem)
+    return None
+
+
+def _in_frame(model: Model, frame: Frame) -> Model:
+    if not isinstance(model, ChatModel):
+        raise NotMeasurableError(
+            f"these canaries are {frame.role} turns of conversations, and {model.name!r} cannot be asked about conversations; audit a chat "
+            "model of transformers or a chat endpoint, or plant plain texts"
+        )
+    return model.in_frame(frame)
+
+
+def _prompted(model: Model) -> Model:
+    prompted = getattr(model, "as_prompted", None)
+    return model if prompted is None else prompted()
