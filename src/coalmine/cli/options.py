@@ -11,6 +11,7 @@ import typer
 from coalmine.cli.output import Output
 from coalmine.cli.taking import Arguments
 from coalmine.corpus.files.kinds import KINDS, suffixes_in_words
+from coalmine.errors import InputError
 from coalmine.records.options import SEED, Option
 
 if TYPE_CHECKING:
@@ -65,12 +66,21 @@ class TextFields(Arguments, frozen=True, kw_only=True):
     ] = "text"
     source_field: Annotated[str | None, Option("For pairs: the field of the source side.")] = None
     target_field: Annotated[str | None, Option("For pairs: the field of the target side.")] = None
+    rows: Annotated[
+        str,
+        Option(
+            "What a row holds: auto (the first one decides), text, messages, prompt, conversations or instruction."
+        ),
+    ] = "auto"
 
     def fields(self) -> Fields:
         """The fields, as Python takes them."""
-        from coalmine.corpus.files.documents import Fields
+        from coalmine.corpus.files.documents import ROWS, Fields
 
-        return Fields(text=self.text_field, source=self.source_field, target=self.target_field)
+        if self.rows not in ("auto", *ROWS):
+            raise InputError(f"--rows should be auto, {', '.join(ROWS)}, got {self.rows!r}")
+        rows: Any = msgspec.UNSET if self.rows == "auto" else self.rows
+        return Fields(text=self.text_field, source=self.source_field, target=self.target_field, rows=rows)
 
 
 class CorpusFields(TextFields, frozen=True, kw_only=True):

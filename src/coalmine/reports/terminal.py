@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from coalmine.corpus.planting.planting import Planted
 from coalmine.corpus.planting.verifying import Verification
 from coalmine.evidence.words import format_names
+from coalmine.records.chat import Frame
 from coalmine.records.estimate import rounded_down
 from coalmine.visible import visible
 
@@ -31,6 +32,8 @@ def planted_summary(made: Planted, power: Power | None = None) -> str:
     lines = [
         f"Canaries: {len(planted)} planted (copies in all: {copies}), {withheld} withheld; {references:,} references drawn."
     ]
+    if made.canaries.frame is not None:
+        lines.append(frame_in_words(made.canaries.frame))
     if power is not None:
         lines += power_in_words(power)
     if made.earlier is not None:
@@ -46,6 +49,20 @@ def planted_summary(made: Planted, power: Power | None = None) -> str:
         f"Train on {visible(str(made.corpus))}; keep {visible(str(made.manifest))} secret, and for `coalmine expose`."
     )
     return "\n".join(lines)
+
+
+def frame_in_words(frame: Frame) -> str:
+    """Where canaries are in chat data.
+
+    >>> frame_in_words(Frame(kind="messages", role="assistant", place="own"))
+    'Each copy is a turn of the assistant in a conversation of its own (rows of messages).'
+    """
+    where = (
+        "is a turn of the {} in a conversation of its own"
+        if frame.place == "own"
+        else "begins a turn of the {} in a conversation that was there"
+    )
+    return f"Each copy {where.format(frame.role)} (rows of {frame.kind})."
 
 
 def imported_summary(imported: Imported, path: Path, power: Power) -> str:

@@ -8,9 +8,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from coalmine.corpus.files.documents import DocumentBlock, Fields, TextPiece
+
+if TYPE_CHECKING:
+    from coalmine.corpus.chat.rows import RowKind
+    from coalmine.corpus.chat.turns import PlacedTurn
+    from coalmine.records.chat import Frame
 
 
 class Insertion(NamedTuple):
@@ -22,6 +27,19 @@ class Insertion(NamedTuple):
     document: int
 
 
+class Addition(NamedTuple):
+    """What to put at the beginning of a turn of a conversation."""
+
+    # The turns of this role that have text are counted from 0.
+    role: str
+    turn: int
+    text: str
+
+    def turn_in(self, turns: Sequence[PlacedTurn]) -> PlacedTurn:
+        """The turn of a conversation that it goes into."""
+        return [turn for turn in turns if turn.role == self.role and turn.content][self.turn]
+
+
 class Edits:
     """What to change in a corpus while it is copied; places count the documents of the original, from 0.
 
@@ -29,6 +47,7 @@ class Edits:
         insertions: in ascending order of place; several at one place keep their order.
         documents: the new documents that `insertions` refer to, each from role ("text", "user", "source") to value; they have no date.
         changes: place to a function that makes the new text from the old one; None leaves the document out.
+        additions: place to what is added to a turn of that conversation.
     """
 
     def __init__(
@@ -36,11 +55,13 @@ class Edits:
         insertions: Sequence[Insertion] = (),
         documents: Sequence[Mapping[str, str]] = (),
         changes: Mapping[int, Callable[[str], str] | None] | None = None,
+        additions: Mapping[int, Addition] | None = None,
     ) -> None:
         self._insertions = insertions
         self._documents = documents
         self.changes = changes or {}
-        self._changed = sorted(self.changes)
+        self.additions = additions or {}
+        self._changed = sorted([*self.changes, *self.additions])
 
     def within(self, first: int, count: int) -> list[int]:
         """The places among `count` documents from `first` on at which something changes, in order."""
@@ -65,8 +86,13 @@ class Edits:
 class Remains(Protocol):
     """Hashes what is left of a corpus file without some of its documents."""
 
-    def add(self, block: DocumentBlock, dropped: Sequence[bool]) -> None:
-        """Add the next block, without the documents that are marked."""
+    def add(
+        self,
+        block: DocumentBlock,
+        dropped: Sequence[bool],
+        added: Mapping[int, tuple[PlacedTurn, str]] | None = None,
+    ) -> None:
+        """Add the next block, without the documents that are marked, and without what was added to turns of others."""
 
     def sha256(self) -> str:
         """The hash of what is left."""
@@ -74,6 +100,10 @@ class Remains(Protocol):
 
 class Corpus(ABC):
     """A corpus file that is open for one pass; a context manager."""
+
+    # How rows hold conversations, and where in one the text of a new document goes; None where documents are texts.
+    rows: RowKind | None = None
+    frame: Frame | None = None
 
     def __init__(self, path: Path, fields: Fields, kind: CorpusKind) -> None:
         self.path = path
@@ -151,6 +181,8 @@ class CorpusKind:
     compressible: bool = True
     # Whether documents have named fields.
     has_fields: bool = True
+    # Whether a row may hold a conversation.
+    has_conversations: bool = False
     # Texts that leave no document if they are all that is left of one.
     empty: frozenset[bytes] = frozenset({b""})
     # Of one file: ".gz", ".zst" or nothing.

@@ -6,9 +6,10 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from coalmine.errors import CorpusError
 
@@ -16,8 +17,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from coalmine.corpus.chat.turns import PlacedTurn
     from coalmine.models.protocols import IntArray
 
+# What rows can hold: one text, or a conversation in one of these ways.
+RowsName = Literal["text", "messages", "prompt", "conversations", "instruction"]
+ROWS: tuple[str, ...] = get_args(RowsName)
 # Separates the texts of a block where they are searched together; no UTF-8 text has this byte, so nothing is ever found
 # across the end of a document.
 BOUNDARY = b"\xff"
@@ -29,7 +34,8 @@ class Fields(msgspec.Struct, frozen=True):
 
     `source` and `target` are the two sides of a translation pair, and replace `text`. Models are trained on the target, so
     that is where canaries are planted. `user` is the field that says whose text it is, and `date` the one that says when it was
-    written: an ISO 8601 date or time, or seconds since 1970.
+    written: an ISO 8601 date or time, or seconds since 1970. `rows` says what a row holds: a "text", or a conversation as "messages",
+    "prompt" (and completion), "conversations" (ShareGPT) or "instruction" (Alpaca); if it is not given, the first row decides.
 
     >>> Fields(text="body", user="author").named()
     {'text': 'body', 'user': 'author'}
@@ -40,8 +46,17 @@ class Fields(msgspec.Struct, frozen=True):
     source: str | None = None
     target: str | None = None
     date: str | None = None
+    rows: RowsName | UnsetType = UNSET
 
     def __post_init__(self) -> None:
+        if self.rows is not UNSET and self.rows not in ROWS:
+            raise CorpusError(
+                f"rows should be one of {', '.join(ROWS)}, but is {self.rows!r}; give one of them"
+            )
+        if self.rows not in (UNSET, "text") and self.target is not None:
+            raise CorpusError(
+                f"rows are {self.rows}, but a source and a target field were named, which are of translation pairs; give one of both"
+            )
         if (self.source is None) != (self.target is None):
             given, missing = ("source", "target") if self.target is None else ("target", "source")
             raise CorpusError(
@@ -127,6 +142,10 @@ class DocumentBlock(ABC):
     def number_at(self, offset: int) -> int:
         """The number of the document that holds the byte at `offset` of `haystack()`."""
         return self.documents()[self.haystack().count(BOUNDARY, 0, offset)].number
+
+    def conversations(self) -> Sequence[Sequence[PlacedTurn]]:
+        """The turns of each document; nothing where documents are texts."""
+        return ()
 
     def piece(self, *, users: bool) -> TextPiece:
         """The texts one after the other, with whose they are if that is asked for."""

@@ -7,10 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import UNSET
 
+from coalmine.corpus.chat.rows import kind_in, mixed_with
 from coalmine.corpus.files.corpora import CorpusKind
 from coalmine.corpus.files.documents import (
     BOUNDARY,
@@ -20,9 +22,13 @@ from coalmine.corpus.files.documents import (
     TextPiece,
     missing_field,
 )
+from coalmine.corpus.files.json_places import json_type, value_span
 from coalmine.corpus.files.lines import LineCorpus
 from coalmine.errors import CorpusError
 from coalmine.storage.decoding import UndecodableError, decode_python_json
+
+if TYPE_CHECKING:
+    from coalmine.corpus.chat.turns import PlacedTurn
 
 # What the values of some roles may be, apart from strings.
 _NOT_TEXT: dict[str, tuple[type, ...]] = {"user": (int, type(None)), "date": (int, float, type(None))}
@@ -63,6 +69,12 @@ class _JsonBlock(LineBlock):
         decode = self._corpus.decode
         lines = enumerate(self._contents, self._line)
         return [decode(number, content) for number, content in lines if content.strip()]
+
+    def conversations(self) -> list[Sequence[PlacedTurn]]:
+        """The turns of each document; nothing where documents are texts."""
+        turns = self._corpus.turns
+        lines = enumerate(self._contents, self._line)
+        return [turns(number, content) for number, content in lines if content.strip()]
 
     def piece(self, *, users: bool) -> TextPiece:
         """The texts one after the other, without making a document of each."""
@@ -114,7 +126,7 @@ class JsonLinesCorpus(LineCorpus):
         row = msgspec.defstruct("Row", [(role, types[role]) for role in roles], rename=roles, gc=False)
         # Reads only the fields in use, which is several times as fast as making a dictionary of each row.
         self._decoder = msgspec.json.Decoder(row)
-        self._roles = roles
+        self.roles = roles
 
     def blocks(self) -> Iterator[_JsonBlock]:
         """The documents in order."""
@@ -131,6 +143,19 @@ class JsonLinesCorpus(LineCorpus):
             return self._decoder.decode(content)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return self._decode_slowly(number, content)
+
+    def first_row(self) -> dict[str, Any]:
+        """The object on the first line that is not white space; only its text where it has one, and nothing in an empty corpus."""
+        for block in self.whole_lines():
+            for number, content in enumerate(block.split(b"\n"), self.line):
+                if content.strip():
+                    try:
+                        found = {self.fields.text: self._decoder.decode(content).text}
+                    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                        return self.decode_object(number, content)
+                    return found if self.fields.rows is UNSET else self.decode_object(number, content)
+            self.line += block.count(b"\n")
+        return {}
 
     def decode_rows(self, content: bytes) -> list[Any] | None:
         """What is on some lines, each as `decode_row` gives it; None if one of them is not strict JSON."""
@@ -155,6 +180,17 @@ class JsonLinesCorpus(LineCorpus):
 
     def _decode_slowly(self, number: int, content: bytes) -> CorpusDocument:
         """Read a line that is not strict JSON (Python's json writes NaN), or raise a CorpusError that says what is wrong with it."""
+        values = self.values_of(self.decode_object(number, content), self.place(number))
+        return CorpusDocument(
+            number,
+            values["text"] or "",
+            values.get("user"),
+            values.get("source"),
+            values.get("date") or None,
+        )
+
+    def decode_object(self, number: int, content: bytes) -> dict[str, Any]:
+        """The object on a line, with all of its fields."""
         place = self.place(number)
         try:
             row = decode_python_json(content, surrogates=True)
@@ -164,36 +200,38 @@ class JsonLinesCorpus(LineCorpus):
             ) from None
         if not isinstance(row, dict):
             raise CorpusError(
-                f'{place} is not a JSON object but {_json_type(row)}; write it as {{"text": ...}}'
+                f'{place} is not a JSON object but {json_type(row)}; write it as {{"text": ...}}'
             )
+        return row
+
+    def values_of(self, row: dict[str, Any], place: str) -> dict[str, str | None]:
+        """Role to what an object has for it."""
         values: dict[str, str | None] = {}
-        for role, field in self._roles.items():
+        for role, field in self.roles.items():
             if field not in row:
-                raise missing_field(place, field, sorted(row))
+                raise mixed_with(row, field, place) or missing_field(place, field, sorted(row))
             value = row[field]
             if type(value) in _NOT_TEXT.get(role, ()):
                 value = None if value is None else str(value)
             elif not isinstance(value, str):
                 raise CorpusError(
-                    f"{place}: field {field!r} should be a string, but is {_json_type(value)}; fix the row"
+                    f"{place}: field {field!r} should be a string, but is {json_type(value)}; fix the row"
                 )
             elif not value.isascii() and not _is_encodable(value):
                 raise CorpusError(
                     f"{place}: field {field!r} holds half a surrogate pair, which is not text; fix the row"
                 )
             values[role] = value
-        return CorpusDocument(
-            number,
-            values["text"] or "",
-            values.get("user"),
-            values.get("source"),
-            values.get("date") or None,
-        )
+        return values
+
+    def turns(self, number: int, content: bytes) -> Sequence[PlacedTurn]:  # noqa: ARG002
+        """The turns of the conversation on a line; none where rows are texts."""
+        return ()
 
     def row(self, values: Mapping[str, str]) -> bytes:
         """A new document as a line, without its line break; it has only the fields in use."""
         given = {
-            field: values.get(role) if role == "date" else values[role] for role, field in self._roles.items()
+            field: values.get(role) if role == "date" else values[role] for role, field in self.roles.items()
         }
         return json.dumps(given, ensure_ascii=False).encode("utf-8")
 
@@ -221,35 +259,12 @@ def _spliced(row: bytes, field: str, text: str) -> bytes | None:
     """An object with another string as the value of a field; None where its place is not found."""
     content = row.decode("utf-8")
     try:
-        begin, end = _value_span(content, field)
+        begin, end = value_span(content, [field])
     except (ValueError, IndexError, RecursionError, TypeError):  # as the parsers of the standard library fail
         return None
     # Whoever escaped what is not ASCII does so in the new text too.
     written = json.dumps(text, ensure_ascii=row.isascii())
     return (content[:begin] + written + content[end:]).encode("utf-8")
-
-
-def _value_span(content: str, field: str) -> tuple[int, int]:
-    """Where the value of a field of an object begins and ends; where the field is there twice, the last one counts."""
-    decoder = json.JSONDecoder(strict=False)
-    at, span = content.index("{") + 1, None
-    while content[at := _after_space(content, at)] != "}":
-        name, at = decoder.raw_decode(content, at)
-        begin = _after_space(content, _after_space(content, at) + 1)  # after the colon
-        _, at = decoder.raw_decode(content, begin)
-        if name == field:
-            span = (begin, at)
-        at = _after_space(content, at)
-        at += content[at] == ","
-    if span is None:
-        raise ValueError(f"the object has no field {field!r}")
-    return span
-
-
-def _after_space(content: str, at: int) -> int:
-    while content[at] in " \t\r\n":
-        at += 1
-    return at
 
 
 def _is_encodable(text: str) -> bool:
@@ -260,9 +275,17 @@ def _is_encodable(text: str) -> bool:
     return True
 
 
-def _json_type(value: Any) -> str:
-    names = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
-    return names.get(type(value), "a number")
+def _open(path: Path, fields: Fields, kind: CorpusKind, *, hashed: bool = False) -> JsonLinesCorpus:
+    """Open a file; its first row says whether it holds texts or conversations."""
+    if fields.rows != "text" and fields.target is None:
+        from coalmine.corpus.chat.lines import ChatLinesCorpus  # which is made from this module
+
+        with JsonLinesCorpus(path, fields, kind) as corpus:
+            first = corpus.first_row()
+        rows = kind_in(first, fields)
+        if first and rows is not None:
+            return ChatLinesCorpus(path, fields, kind, hashed=hashed, rows=rows, first=first)
+    return JsonLinesCorpus(path, fields, kind, hashed=hashed)
 
 
-JSON_LINES = CorpusKind(".jsonl", "JSON Lines", JsonLinesCorpus)
+JSON_LINES = CorpusKind(".jsonl", "JSON Lines", _open, has_conversations=True)

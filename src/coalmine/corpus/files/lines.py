@@ -8,11 +8,15 @@ import hashlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from coalmine.corpus.files.corpora import Corpus, CorpusKind, Edits
+from coalmine.corpus.files.corpora import Addition, Corpus, CorpusKind, Edits
 from coalmine.corpus.files.documents import CorpusDocument, DocumentBlock, Fields, LineBlock
 from coalmine.corpus.files.streams import HashedWriter, compressed_sink, decompressed_blocks, open_metered
 from coalmine.errors import CorpusError
+
+if TYPE_CHECKING:
+    from coalmine.corpus.chat.turns import PlacedTurn
 
 # As long as an indexed document can be; a few kilobytes of compressed data can expand to a line of any length.
 LONGEST_LINE = 1 << 31
@@ -57,6 +61,14 @@ class LineCorpus(Corpus):
     @abstractmethod
     def changed_row(self, document: CorpusDocument, row: bytes, text: str) -> bytes:
         """The bytes of a document, without its line break, with another text."""
+
+    def added_row(self, turns: Sequence[PlacedTurn], row: bytes, addition: Addition) -> bytes:  # noqa: ARG002
+        """The bytes of a conversation, without its line break, with something added to a turn."""
+        raise TypeError(f"{self.kind.title} holds no conversations")
+
+    def without_addition(self, row: bytes, turn: PlacedTurn, text: str) -> bytes:  # noqa: ARG002
+        """The bytes of a conversation, without its line break, as they were before a text was added to a turn."""
+        raise TypeError(f"{self.kind.title} holds no conversations")
 
     def check_document(self, values: Mapping[str, str]) -> None:
         """Raise a CorpusError for a document that cannot be written."""
@@ -140,12 +152,16 @@ class LineCorpus(Corpus):
             for values in edits.inserted(place):
                 yield self.row(values) + self.line_break
             written = begin
+            row, line_end = _without_line_break(block.raw[begin:end])
             if place in edits.changes:
                 change = edits.changes[place]
                 if change is not None:
-                    document, line = documents[place - block.first], block.raw[begin:end]
-                    row = line.removesuffix(b"\n").removesuffix(b"\r") if line.endswith(b"\n") else line
-                    yield self.changed_row(document, row, change(document.text)) + line[len(row) :]
+                    document = documents[place - block.first]
+                    yield self.changed_row(document, row, change(document.text)) + line_end
+                written = end
+            elif place in edits.additions:
+                turns = block.conversations()[place - block.first]
+                yield self.added_row(turns, row, edits.additions[place]) + line_end
                 written = end
         yield block.raw[written:]
 
@@ -183,6 +199,12 @@ class LineCorpus(Corpus):
         return start
 
 
+def _without_line_break(line: bytes) -> tuple[bytes, bytes]:
+    """What is on a line, and how it ends."""
+    row = line.removesuffix(b"\n").removesuffix(b"\r") if line.endswith(b"\n") else line
+    return row, line[len(row) :]
+
+
 def _is_ascii_or_utf8(raw: bytes) -> bool:
     """Whether bytes are UTF-8; those that are ASCII, mostly nearly all, are not decoded."""
     if raw.isascii():
@@ -217,8 +239,13 @@ class RemainingLines:
         self._begun = False
         self._ends_with_dropped = False
 
-    def add(self, block: DocumentBlock, dropped: Sequence[bool]) -> None:
-        """Add a block, without the documents that are marked."""
+    def add(
+        self,
+        block: DocumentBlock,
+        dropped: Sequence[bool],
+        added: Mapping[int, tuple[PlacedTurn, str]] | None = None,
+    ) -> None:
+        """Add a block, without the documents that are marked, and without what was added to turns of others."""
         if not isinstance(block, LineBlock):
             raise TypeError(f"lines are hashed by blocks of lines, got {type(block).__name__}")
         if not self._begun:
@@ -226,12 +253,18 @@ class RemainingLines:
             self._keep(self._corpus.header)
         start = 0
         end = 0
-        for (begin, end), drop in zip(block.spans(), dropped, strict=True):
+        for number, ((begin, end), drop) in enumerate(zip(block.spans(), dropped, strict=True)):
             if drop:
                 self._keep(block.raw[start:begin])
                 start = end
+            elif added and number in added:
+                row, line_end = _without_line_break(block.raw[begin:end])
+                self._keep(block.raw[start:begin])
+                self._keep(self._corpus.without_addition(row, *added[number]) + line_end)
+                start = end
         self._keep(block.raw[start:])
-        self._ends_with_dropped = start == end == len(block.raw) and not block.raw.endswith(b"\n")
+        ends_with_dropped = start == end == len(block.raw) and bool(dropped) and dropped[-1]
+        self._ends_with_dropped = ends_with_dropped and not block.raw.endswith(b"\n")
 
     def sha256(self) -> str:
         """The hash of what is left."""

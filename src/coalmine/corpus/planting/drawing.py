@@ -11,6 +11,7 @@ from coalmine.errors import CorpusError, InputError, NotMeasurableError
 from coalmine.formats.format import Format
 from coalmine.randomness import child_seed, integers
 from coalmine.records import Canary
+from coalmine.records.chat import Frame
 
 # A larger share of canaries in the text of a corpus gets a warning.
 _LARGEST_SHARE = 0.1
@@ -48,7 +49,10 @@ def as_source_formats(given: Templates | None, fields: Fields) -> list[Format] |
 
 
 def draw_canaries(
-    formats: Sequence[Format], source_formats: Sequence[Format] | None, options: PlantOptions
+    formats: Sequence[Format],
+    source_formats: Sequence[Format] | None,
+    options: PlantOptions,
+    frame: Frame | None = None,
 ) -> CanarySet:
     """Draw canaries and references of each format, and toss the coins that withhold some."""
     if source_formats is not None and len(source_formats) != len(formats):
@@ -78,6 +82,7 @@ def draw_canaries(
         source_formats=sources,
         seed=options.seed,
         withhold=options.withhold,
+        frame=frame,
     )
 
 

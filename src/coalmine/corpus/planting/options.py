@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
 from coalmine.corpus.files.documents import Fields
 from coalmine.errors import InputError
+from coalmine.records.chat import Role
 from coalmine.records.options import SEED, Option, Options
 
 # What every reader of JSON keeps of an integer.
@@ -31,6 +32,10 @@ class PlantOptions(Options, frozen=True, kw_only=True):
         unseen: how many characters or tokens `{unseen:n}` draws from, if so many never occur in the corpus.
         unseen_from: where these come from: the directory of a model or tokenizer, whose tokens are used; None takes characters that
             never occur in the corpus.
+        role: in chat data, whose turn a canary is: "assistant", "user" or "system"; None means the assistant's.
+        turn: in chat data, whether each copy is the turn of a conversation of its "own", or goes "inside" a turn of that role that is
+            there already, at its beginning.
+        beside: in chat data, the text of the other turn of a conversation of its own; None takes one that says nothing.
         seed: the seed of all draws.
         fields: which fields of a row hold what; .txt has none.
 
@@ -57,11 +62,26 @@ class PlantOptions(Options, frozen=True, kw_only=True):
             "For {unseen:n}: a model's or tokenizer's directory, whose tokens to use; default: characters."
         ),
     ] = None
+    role: Annotated[
+        Role | None, Option("For chat data: whose turn a canary is: assistant (the default), user or system.")
+    ] = None
+    turn: Annotated[
+        Literal["own", "inside"],
+        Option(
+            "For chat data: own, a turn of a conversation of its own, or inside, in a turn that is there."
+        ),
+    ] = "own"
+    beside: Annotated[str | None, Option("For chat data: the text of the other turn beside a canary.")] = None
     seed: Annotated[int, SEED] = 0
     fields: Fields = Fields()
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "repeat", _checked_repeat(self.repeat))
+        for name, choices in (("role", (None, *get_args(Role))), ("turn", ("own", "inside"))):
+            value = getattr(self, name)
+            if value not in choices:
+                known = ", ".join(choice for choice in choices if choice is not None)
+                raise InputError(f"{name} should be one of {known}, but is {value!r}; give one of them")
         for name, least in (("canaries", 1), ("references", 0), ("unseen", 2)):
             count = getattr(self, name)
             if count < least:

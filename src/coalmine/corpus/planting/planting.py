@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
-from coalmine.corpus.files.corpora import Edits, Insertion
-from coalmine.corpus.files.documents import Fields
+from coalmine.corpus.chat.framing import framed
 from coalmine.corpus.files.kinds import all_suffixes, kind_of
-from coalmine.corpus.files.reading import nonempty_blocks, open_corpus, reported
+from coalmine.corpus.files.reading import open_corpus, reported
 from coalmine.corpus.outputs import exists_already, first_in_the_way, sole_writing
 from coalmine.corpus.planting.drawing import (
     Templates,
@@ -25,8 +24,8 @@ from coalmine.corpus.planting.drawing import (
 )
 from coalmine.corpus.planting.manifest import EARLIER_NAME, MANIFEST_NAME, CanarySet
 from coalmine.corpus.planting.manifest_records import PlantedCorpus
-from coalmine.corpus.planting.occurrences import search_for
 from coalmine.corpus.planting.options import PlantOptions
+from coalmine.corpus.planting.placing import Places, draw_places
 from coalmine.corpus.planting.recounting import (
     KnownManifest,
     Recount,
@@ -34,12 +33,11 @@ from coalmine.corpus.planting.recounting import (
     recount_summary,
     recounted,
 )
-from coalmine.corpus.planting.unseen import UnseenIn, check_unseen, formats_with_unseen, has_unseen
+from coalmine.corpus.planting.surveying import Survey, identity_of, survey_corpus
+from coalmine.corpus.planting.unseen import formats_with_unseen
 from coalmine.errors import CorpusError, ManifestError
 from coalmine.formats.format import Format
 from coalmine.progress import Progress, Silent
-from coalmine.randomness import integers
-from coalmine.records import Canary
 from coalmine.storage import files
 from coalmine.storage.links import real_path
 from coalmine.storage.unfinished import UNFINISHED_FILE
@@ -61,25 +59,14 @@ class Planted(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-class _Survey(NamedTuple):
-    """What the first pass over a corpus found."""
-
-    documents: int
-    # All texts together, in UTF-8.
-    text_bytes: int
-    sha256: str
-    # Size, modification time and inode: the second pass must see the same file.
-    identity: tuple[int, int, int]
-
-
 class _PlantingPlan(NamedTuple):
     """What is to be written, all of it known after the first pass."""
 
     original: Path
     target: Path
     drawn: CanarySet
-    insertions: Sequence[Insertion]
-    survey: _Survey
+    places: Places
+    survey: Survey
     # The canaries that the corpus held before.
     known: KnownManifest
     # What the manifest says of the corpus, except for the hash of what is yet to be written.
@@ -116,7 +103,8 @@ def plant(
     r"""Write a copy of a corpus with canaries in it, and the manifest that an audit of the trained model needs.
 
     Which positions of the new corpus hold canaries is drawn uniformly; all other documents stay as they were, byte for byte
-    and in order. The same arguments give the same files. A run that fails leaves no file behind.
+    and in order. The same arguments give the same files. A run that fails leaves no file behind. In chat data a canary is a turn of
+    `role`, of a conversation of its own or inside a turn that is there, and all other rows and keys stay as they were.
 
     The defaults plant about 16 canaries once, 16 four times and 16 sixteen times, 336 copies in all, and withhold as many by
     coins. `CanarySet.power` of what was planted says the most that an audit of it can show.
@@ -148,8 +136,9 @@ def plant(
     """
     chosen = PlantOptions.of(options, changes)
     target = _target(Path(corpus), Path(out))
+    chosen, frame = framed(Path(corpus), chosen)
     formats, sources = _with_unseen(Path(corpus), format, source_format, chosen, progress or Silent())
-    drawn = draw_canaries(as_formats(formats), as_source_formats(sources, chosen.fields), chosen)
+    drawn = draw_canaries(as_formats(formats), as_source_formats(sources, chosen.fields), chosen, frame)
     return _planted(Path(corpus), target, drawn, chosen, progress or Silent(), record, overwrite=overwrite)
 
 
@@ -211,73 +200,25 @@ def _plan(
     original: Path, target: Path, drawn: CanarySet, options: PlantOptions, progress: Progress
 ) -> _PlantingPlan:
     """Read the corpus once, and draw the places of the copies."""
-    survey = _survey(original, options.fields, drawn, progress)
+    survey = survey_corpus(original, options.fields, drawn, progress)
     # Before the copies are listed, of which there may be more than memory holds.
     crowded = check_room(drawn, survey.text_bytes, options)
-    copies = [number for number, canary in enumerate(drawn) for _ in range(canary.times_trained_on)]
     known = manifest_of(original)
     if target.parent.exists() and target.parent.samefile(original.parent):
         # The manifest there is what an earlier run wrote, of another corpus.
         known = msgspec.structs.replace(known, warnings=())
-    insertions = _places(survey.documents, copies, options.seed)
+    places = draw_places(original, survey, drawn, options.seed)
     record = PlantedCorpus(
         name=target.name,
         original_name=original.name,
         sha256_before=survey.sha256,
         sha256_after="",
         documents_before=survey.documents,
-        documents_after=survey.documents + len(insertions),
+        documents_after=survey.documents + len(places.insertions),
         fields=options.fields,
     )
     warnings = (*known.warnings, *crowded, *nested_warnings(drawn))
-    return _PlantingPlan(original, target, drawn, insertions, survey, known, record, warnings)
-
-
-def _survey(path: Path, fields: Fields, drawn: CanarySet, progress: Progress) -> _Survey:
-    """Read the whole corpus once: count its documents, hash it, and look for the canaries in it."""
-    names = {text: name for name, _, text in drawn.named_texts()}
-    search = search_for(drawn)
-    unseen = {
-        form.template: UnseenIn(form.words or ())
-        for form in drawn.formats.values()
-        if has_unseen(form.template)
-    }
-    before = {template: len(left) for template, left in unseen.items()}
-    documents = text_bytes = 0
-    with open_corpus(path, fields, hashed=True) as source:
-        identity = _identity(path)
-        for canary in drawn:
-            # Fails now, not in the second pass, if the corpus cannot hold one of them.
-            source.check_document(_values(canary))
-        with reported(source, progress, "reading the corpus") as advance:
-            for block in nonempty_blocks(source):
-                haystack = block.haystack()
-                for offset, text in search.find(haystack):
-                    raise CorpusError(
-                        f"{names[text]} occurs in the corpus already ({path}, {source.kind.unit} {block.number_at(offset)}), "
-                        "so nothing could be learned from it; use another seed or another format"
-                    )
-                for left in unseen.values():
-                    left.remove_those_of(block, fields)
-                documents += block.count
-                text_bytes += len(haystack)
-                advance()
-            sha256 = source.sha256()
-    check_unseen(unseen, before, path)
-    return _Survey(documents, text_bytes, sha256, identity)
-
-
-def _places(documents: int, copies: Sequence[int], seed: int) -> list[Insertion]:
-    """Draw which positions of the new corpus hold copies, and which copy each holds."""
-    total = documents + len(copies)
-    positions = sorted(integers(seed, "plant", "positions").sample(range(total), len(copies)))
-    shuffled = list(copies)
-    integers(seed, "plant", "order").shuffle(shuffled)
-    # The k-th copy at position p has k copies, so p - k documents, before it.
-    return [
-        Insertion(position - k, copy)
-        for k, (position, copy) in enumerate(zip(positions, shuffled, strict=True))
-    ]
+    return _PlantingPlan(original, target, drawn, places, survey, known, record, warnings)
 
 
 def _write_all(plan: _PlantingPlan, written: files.FileGroup, progress: Progress) -> Planted:
@@ -296,13 +237,13 @@ def _write_all(plan: _PlantingPlan, written: files.FileGroup, progress: Progress
 
 def _write(plan: _PlantingPlan, temporary: Path, progress: Progress) -> str:
     """Read the corpus a second time and write the planted one; returns its SHA-256."""
-    edits = Edits(plan.insertions, [_values(canary) for canary in plan.drawn])
+    edits = plan.places.edits(plan.drawn)
     with (
-        open_corpus(plan.original, plan.record.fields) as source,
+        open_corpus(plan.original, plan.record.fields, frame=plan.drawn.frame) as source,
         reported(source, progress, "planting canaries") as advance,
     ):
         sha256 = source.write(temporary, edits, advance)
-    if _identity(plan.original) != plan.survey.identity:
+    if identity_of(plan.original) != plan.survey.identity:
         raise CorpusError(
             f"{plan.original} changed while it was being read; plant again once nothing writes to it"
         )
@@ -356,21 +297,6 @@ def _recount_there(plan: _PlantingPlan) -> Recount | None:
     if plan.known.canaries is None:
         return None
     return recount_summary(plan.known.canaries, CanarySet.load(plan.earlier), plan.earlier.name)
-
-
-def _values(canary: Canary) -> dict[str, str]:
-    """Role to value of the row that holds a canary."""
-    return {"text": canary.text, "user": user_of(canary), "source": canary.source or ""}
-
-
-def user_of(canary: Canary) -> str:
-    """The user of a canary, in a corpus that has users."""
-    return f"coalmine-{canary.canary_id}"
-
-
-def _identity(path: Path) -> tuple[int, int, int]:
-    found = path.stat()
-    return (found.st_size, found.st_mtime_ns, found.st_ino)
 
 
 def _check_not_itself(original: Path, target: Path) -> None:

@@ -10,13 +10,16 @@ from pathlib import Path
 import msgspec
 from msgspec import UNSET
 
+from coalmine.corpus.chat.finding import AddedTexts, is_framed
+from coalmine.corpus.chat.rows import text_of
+from coalmine.corpus.chat.turns import PlacedTurn
 from coalmine.corpus.files.documents import BOUNDARY, CorpusDocument
 from coalmine.corpus.files.kinds import kind_of
 from coalmine.corpus.files.reading import open_corpus, reported
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.corpus.planting.manifest_records import PlantedCorpus
 from coalmine.corpus.planting.occurrences import search_for
-from coalmine.corpus.planting.planting import user_of
+from coalmine.corpus.planting.surveying import user_of
 from coalmine.errors import CorpusError, ManifestError
 from coalmine.progress import Progress, Silent
 from coalmine.records import Canary
@@ -98,6 +101,12 @@ class _Reader:
         self._planted = {canary.text: canary for canary in canaries if canary.times_trained_on}
         self._names = {text: name for name, _, text in canaries.named_texts()}
         self._search = search_for(canaries)
+        self._frame = canaries.frame
+        self._added = None
+        if self._frame is not None and self._frame.place == "inside":
+            self._added = AddedTexts(self._names, self._frame.role)
+        # The text of a whole document to that of the canary or reference which it is.
+        self._alone = {self._document_of(text): text for text in self._names} if self._added is None else {}
         # Text to how many documents are that text.
         self._counts: Counter[str] = Counter()
         self._found: list[str] = []
@@ -112,9 +121,11 @@ class _Reader:
             with reported(corpus, progress, "verifying the corpus") as advance:
                 for block in corpus.blocks():
                     documents = block.documents()
-                    self._look_at(documents)
+                    turns = () if self._frame is None else block.conversations()
+                    self._look_at(documents, turns)
                     if remains is not None:
-                        remains.add(block, [document.text in self._planted for document in documents])
+                        planted = [self._alone.get(document.text) in self._planted for document in documents]
+                        remains.add(block, planted, self._added_to(turns))
                     advance()
                 self._sha256 = corpus.sha256()
             if self._record.rewritten is not UNSET:
@@ -125,24 +136,50 @@ class _Reader:
                 same = remains.sha256() == self._record.sha256_before
                 self.original = "same" if same else "different"
 
-    def _look_at(self, documents: Sequence[CorpusDocument]) -> None:
+    def _document_of(self, text: str) -> str:
+        """The text of a document that is a canary alone."""
+        return text if self._frame is None else text_of(self._frame.conversation(text))
+
+    def _added_to(self, turns: Sequence[Sequence[PlacedTurn]]) -> dict[int, tuple[PlacedTurn, str]]:
+        """The conversations of a block that a planted canary was added to, each with the turn and what was added."""
+        if self._added is None:
+            return {}
+        found = {number: self._added.found(one) for number, one in enumerate(turns)}
+        return {
+            number: (one.turn, one.added)
+            for number, one in found.items()
+            if one is not None and one.text in self._planted
+        }
+
+    def _look_at(self, documents: Sequence[CorpusDocument], turns: Sequence[Sequence[PlacedTurn]]) -> None:
         others = []
-        for document in documents:
-            if document.text not in self._names:
-                others.append(document)
+        for place, document in enumerate(documents):
+            text = self._alone.get(document.text)
+            if text is not None:
+                self._counts[text] += 1
+                canary = self._planted.get(text)
+                if canary is not None:
+                    self._check_row(document, canary, turns[place] if turns else ())
                 continue
-            self._counts[document.text] += 1
-            canary = self._planted.get(document.text)
-            if canary is not None:
-                self._check_row(document, canary)
+            added = None if self._added is None else self._added.found(turns[place])
+            if added is None:
+                others.append(document)
+            else:
+                self._counts[added.text] += 1
+                rest = document.text.replace(added.added, "", 1)
+                others.append(msgspec.structs.replace(document, text=rest))
         self.documents += len(documents)
         haystack = BOUNDARY.join([document.text.encode("utf-8") for document in others])
         for offset, text in self._search.find(haystack):
             number = others[haystack.count(BOUNDARY, 0, offset)].number
             self._found.append(f"{self._names[text]} occurs inside another document ({self._unit} {number})")
 
-    def _check_row(self, document: CorpusDocument, canary: Canary) -> None:
+    def _check_row(self, document: CorpusDocument, canary: Canary, turns: Sequence[PlacedTurn]) -> None:
         fields = self._record.fields
+        if self._frame is not None and not is_framed(turns, self._frame, canary.text):
+            self._found.append(
+                f"canary {canary.canary_id} is not in the turn that it was planted in ({self._unit} {document.number})"
+            )
         if fields.user is not None and document.user != user_of(canary):
             self._found.append(
                 f"canary {canary.canary_id} has the wrong user ({self._unit} {document.number})"
@@ -171,8 +208,11 @@ class _Reader:
         expected = {canary.text: canary.times_trained_on for canary in self._canaries}
         for name, _, text in self._canaries.named_texts():
             if self._counts[text] != expected.get(text, 0):
+                what, should = (
+                    ("is the text of", "that of") if self._frame is None else ("is planted in", "in")
+                )
                 problems.append(
-                    f"{name} is the text of {self._counts[text]} documents, but should be that of {expected.get(text, 0)}"
+                    f"{name} {what} {self._counts[text]} documents, but should be {should} {expected.get(text, 0)}"
                 )
         if self.original == "different":
             problems.append(
