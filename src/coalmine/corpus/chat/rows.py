@@ -221,7 +221,7 @@ def _messages(
 ) -> list[dict[str, Any]]:
     """New messages as others are written: what they call who speaks, and whether contents are texts or parts."""
     messages = [one for one in others if isinstance(one, dict)] if isinstance(others, list) else []
-    called = {SPEAKERS.get(one.get(speaker)): one.get(speaker) for one in reversed(messages)}
+    called = {SPEAKERS.get(one[speaker]): one[speaker] for one in reversed(messages)}
     has_parts = any(isinstance(one.get(said), list) for one in messages)
     return [
         {

@@ -145,17 +145,22 @@ class JsonLinesCorpus(LineCorpus):
             return self._decode_slowly(number, content)
 
     def first_row(self) -> dict[str, Any]:
-        """The object on the first line that is not white space; only its text where it has one, and nothing in an empty corpus."""
+        """The object on the first line that is not white space; only that there is a text where it has one, and nothing in an empty corpus."""
         for block in self.whole_lines():
             for number, content in enumerate(block.split(b"\n"), self.line):
                 if content.strip():
-                    try:
-                        found = {self.fields.text: self._decoder.decode(content).text}
-                    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                        return self.decode_object(number, content)
-                    return found if self.fields.rows is UNSET else self.decode_object(number, content)
+                    has_text = self.fields.rows is UNSET and self._decodes(content)
+                    return {self.fields.text: ""} if has_text else self.decode_object(number, content)
             self.line += block.count(b"\n")
         return {}
+
+    def _decodes(self, content: bytes) -> bool:
+        """Whether a line has the fields in use."""
+        try:
+            self._decoder.decode(content)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return False
+        return True
 
     def decode_rows(self, content: bytes) -> list[Any] | None:
         """What is on some lines, each as `decode_row` gives it; None if one of them is not strict JSON."""
