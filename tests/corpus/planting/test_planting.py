@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from coalmine.corpus import CanarySet, Fields, plant, read_documents, verify_planted
-from coalmine.corpus.planting.planting import _places
+from coalmine.corpus.planting.placing import _positions
 from coalmine.errors import CorpusError, InputError, NotMeasurableError
 from coalmine.storage.files import sha256_of_file
 from corpus.corpora import SUFFIXES, RecordedProgress, content_of
@@ -181,7 +181,7 @@ def test_each_position_is_as_likely_as_any_other_also_the_first_and_the_last():
     counts = [0] * 12
     single = [0] * 12
     for seed in range(3000):
-        insertions = _places(9, [0, 1, 1], seed)
+        insertions = _positions(9, [0, 1, 1], seed)
         for before, insertion in enumerate(insertions):
             counts[insertion.after + before] += 1
             single[insertion.after + before] += insertion.document == 0

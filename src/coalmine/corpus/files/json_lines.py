@@ -145,7 +145,7 @@ class JsonLinesCorpus(LineCorpus):
             return self._decode_slowly(number, content)
 
     def first_row(self) -> dict[str, Any]:
-        """The object on the first line that is not white space; only that there is a text where it has one, and nothing in an empty corpus."""
+        """The object on the first line that is not white space, or only that it has a text; nothing in an empty corpus."""
         for block in self.whole_lines():
             for number, content in enumerate(block.split(b"\n"), self.line):
                 if content.strip():

@@ -31,21 +31,20 @@ class Places(NamedTuple):
 def draw_places(path: Path, survey: Survey, drawn: CanarySet, seed: int) -> Places:
     """Draw where each copy of the planted canaries goes."""
     copies = [number for number, canary in enumerate(drawn) for _ in range(canary.times_trained_on)]
-    integers(seed, "plant", "order").shuffle(copies)
     if drawn.frame is None or drawn.frame.place == "own":
         return Places(_positions(survey.documents, copies, seed), {})
-    texts = [drawn[copy].text + AFTER_ADDITION for copy in copies]
+    texts = [drawn[copy].text + AFTER_ADDITION for copy in _shuffled(copies, seed)]
     return Places((), _turns(path, survey.turns, texts, drawn.frame.role, seed))
 
 
 def _positions(documents: int, copies: Sequence[int], seed: int) -> list[Insertion]:
-    """Draw which positions of the new corpus hold copies, and so how many documents of the original come before each."""
+    """Draw which positions of the new corpus hold copies, and which copy each holds."""
     total = documents + len(copies)
     positions = sorted(integers(seed, "plant", "positions").sample(range(total), len(copies)))
     # The k-th copy at position p has k copies, so p - k documents, before it.
     return [
         Insertion(position - k, copy)
-        for k, (position, copy) in enumerate(zip(positions, copies, strict=True))
+        for k, (position, copy) in enumerate(zip(positions, _shuffled(copies, seed), strict=True))
     ]
 
 
@@ -69,3 +68,9 @@ def _turns(path: Path, turns: bytes, texts: Sequence[str], role: Role, seed: int
         places[one]: Addition(role, chance.randrange(turns[places[one]]), text)
         for one, text in zip(chosen, texts, strict=True)
     }
+
+
+def _shuffled(copies: Sequence[int], seed: int) -> list[int]:
+    shuffled = list(copies)
+    integers(seed, "plant", "order").shuffle(shuffled)
+    return shuffled
