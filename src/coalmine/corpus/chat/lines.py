@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from coalmine.corpus.chat.rows import RowKind, text_of
+from coalmine.corpus.chat.rows import RowKind, text_of, unchangeable
 from coalmine.corpus.chat.turns import BadRowError, PlacedTurn
 from coalmine.corpus.files.corpora import Addition, CorpusKind
 from coalmine.corpus.files.documents import CorpusDocument, Fields
@@ -92,13 +92,6 @@ class ChatLinesCorpus(JsonLinesCorpus):
             return self.rows.turns(row)
         except BadRowError as problem:
             raise CorpusError(f"{self.place(number)}: {problem}") from None
-
-
-def unchangeable(place: str) -> CorpusError:
-    """The error for a command that would change the text of a conversation."""
-    return CorpusError(
-        f"{place} is a conversation, whose text cannot be changed in its turns; leave out such rows as a whole instead"
-    )
 
 
 def _beginning(row: bytes, turn: PlacedTurn) -> int:

@@ -24,6 +24,8 @@ class RowKind(ABC):
     """
 
     name: str
+    # What a row may have besides its keys that is part of the conversation.
+    optional: tuple[str, ...] = ()
 
     def __init__(self, keys: tuple[str, ...]) -> None:
         self.keys = keys
@@ -117,6 +119,7 @@ class Instruction(RowKind):
     """Alpaca: an instruction, perhaps with an input and a system prompt, and the output."""
 
     name = "instruction"
+    optional = ("input", "system")
 
     def _turns(self, row: Mapping[str, Any]) -> list[PlacedTurn]:
         turns = []
@@ -196,6 +199,13 @@ def mixed_with(row: Mapping[str, Any], field: str, place: str) -> CorpusError | 
     return CorpusError(
         f"{place}: it holds {_and(kind.keys)}, but rows are read as texts in {field!r}; a corpus has rows of one kind, so convert or "
         "remove the others"
+    )
+
+
+def unchangeable(place: str) -> CorpusError:
+    """The error for a command that would change the text of a conversation."""
+    return CorpusError(
+        f"{place} is a conversation, whose text cannot be changed in its turns; leave out such rows as a whole instead"
     )
 
 
