@@ -14,6 +14,7 @@ from msgspec import UNSET, UnsetType
 from coalmine.corpus.files.documents import CorpusDocument, Fields
 from coalmine.corpus.files.reading import read_documents
 from coalmine.corpus.planting.manifest import EARLIER_NAME, MANIFEST_NAME, CanarySet
+from coalmine.corpus.planting.occurrences import search_for
 from coalmine.corpus.planting.unseen import unseen_characters
 from coalmine.errors import CorpusError, InputError
 from coalmine.models.protocols import IntArray
@@ -177,7 +178,7 @@ def read_corpus(
     return TrainingText(
         documents,
         None if valid is None else _read(valid, fields),
-        frozenset(canary.text for some in sets if some is not None for canary in some),
+        frozenset(text for some in sets if some is not None for text in _texts_with(some, documents)),
         sha256_of_file(corpus),
         UNSET if read == Fields().named() else read,
         UNSET if valid is None else sha256_of_file(valid),
@@ -303,6 +304,14 @@ def _locate(data: Path) -> tuple[Path, CanarySet | None]:
         return data / canaries.corpus.name, canaries
     beside = data.with_name(MANIFEST_NAME)
     return data, CanarySet.load(beside) if beside.is_file() else None
+
+
+def _texts_with(canaries: CanarySet, documents: Documents) -> set[str]:
+    """The texts of documents that are canaries, or in chat data hold one."""
+    if canaries.frame is None:
+        return {canary.text for canary in canaries}
+    search = search_for(canaries)
+    return {text for text in documents.texts if any(True for _ in search.find(text.encode("utf-8")))}
 
 
 def _earlier(corpus: Path) -> CanarySet | None:
