@@ -17,6 +17,7 @@ from coalmine.models.reference.checkpoint import load_checkpoint
 from coalmine.training.data import Documents, text_of, tokenized
 from coalmine.training.lessons import lessons_of
 from coalmine.training.options import options_of
+from coalmine.training.private.accounting import Epsilons
 from coalmine.training.private.clipping.loop import LoopClipping
 from coalmine.training.private.noise import PrivateRandomness, new_key
 from coalmine.training.private.options import PrivateOptions
@@ -281,9 +282,14 @@ def test_noise_that_was_calibrated_otherwise_is_not_resumed(monkeypatch, planted
     options = {**SMALL, "dp_epsilon": 100.0, "dp_delta": 1e-3, "snapshot_seconds": 0.0}
     with pytest.raises(NotMeasurableError):
         train(planted.corpus.parent, out=tmp_path / "model", watch=StopsAt(), **options)
-    monkeypatch.setattr("coalmine.training.private.steps.noise_for", lambda *_: 0.123)
-    with pytest.raises(InputError, match=r"began with a noise multiplier of .*would add 0.123"):
-        train(planted.corpus.parent, out=tmp_path / "model", watch=Looks(), **options)
+    steps = "coalmine.training.private.steps"
+    monkeypatch.setattr(f"{steps}.noise_for", pytest.fail)  # the state has the noise
+    with monkeypatch.context() as changed:
+        changed.setattr(f"{steps}.epsilons", lambda *_: Epsilons(101.0, None))
+        with pytest.raises(InputError, match=r"began with a noise .*needs more for an epsilon of 100"):
+            train(planted.corpus.parent, out=tmp_path / "model", watch=Looks(), **options)
+    resumed = train(planted.corpus.parent, out=tmp_path / "model", watch=Looks(), **options)
+    assert resumed.record.privacy.epsilon <= 100
 
 
 def test_users_are_units(tmp_path):

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from coalmine.training.options import TrainingOptions
+    from coalmine.training.private.options import PrivateOptions
 
 
 def check_choices(chosen: dict[str, Any]) -> None:
@@ -59,12 +60,17 @@ def refused_resuming(options: Iterable[TrainingOptions]) -> Iterator[None]:
         ) from None
 
 
-def check_resumed_noise(kept: float, wanted: float) -> None:
-    """Refuse to resume with other noise than a training began with."""
-    if kept != wanted:
+def check_resumed_noise(kept: float, private: PrivateOptions, epsilon: float | None) -> None:
+    """Refuse to resume with noise that is not as wanted: the noise and the epsilon of a training that was stopped."""
+    if private.epsilon is None:
+        alike, wanted = kept == private.noise, f"this one would add {private.noise:g}"
+    else:
+        alike = epsilon is not None and epsilon <= private.epsilon
+        wanted = f"this one needs more for an epsilon of {private.epsilon:g}"
+    if not alike:
         raise InputError(
-            f"the private training that was stopped here began with a noise multiplier of {kept:g}, and this one would add {wanted:g}; "
-            "resume with the same options and version of dp-accounting, or remove its unfinished files to train from the start"
+            f"the private training that was stopped here began with a noise multiplier of {kept:g}, and {wanted}; resume with the same "
+            "options and version of dp-accounting, or remove its unfinished files to train from the start"
         )
 
 

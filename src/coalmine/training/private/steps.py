@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from coalmine.engines.units import Arrays
 from coalmine.models.protocols import IntArray
 from coalmine.records.privacy import PrivacyClaim
-from coalmine.training.private.accounting import epsilons, noise_for
+from coalmine.training.private.accounting import Epsilons, epsilons, noise_for
 from coalmine.training.private.clipping.clipping import clipping_for
 from coalmine.training.private.large_units import add_clipped_in_parts
 from coalmine.training.private.noise import PrivateRandomness
@@ -64,7 +64,6 @@ class PrivateSteps:
         self.rate = min(1.0, batch_size / units)
         self.in_epoch = -(-units // batch_size)  # 1 / rate is rounded, and may be just above a whole number
         self.number = self.in_epoch * epochs
-        self.noise = self._noise_multiplier()
         self.chance = PrivateRandomness(key)
 
     def begin(self, network: nn.Module, reader: ReadsUnits, most_rows: int, kept: Arrays | None) -> None:
@@ -72,8 +71,12 @@ class PrivateSteps:
         check_layers(network)
         self._network, self._reader, self._rows = network, reader, most_rows
         self._clipping = clipping_for(network)
-        if kept is not None:
-            check_resumed_noise(float(kept["private/noise"]), self.noise)
+        if kept is None:
+            self.noise = self._noise_multiplier()
+        else:
+            # Taken over: an epsilon that it still gives is checked by one look, and calibrating again would take many.
+            self.noise = float(kept["private/noise"])
+            check_resumed_noise(self.noise, self._private, self._epsilons().best)
             self.chance = PrivateRandomness(int.from_bytes(kept["private/key"].tobytes(), "big"))
 
     def state(self) -> Arrays:
@@ -106,7 +109,7 @@ class PrivateSteps:
     def claim(self, optimizer: str, not_covered: tuple[str, ...]) -> PrivacyClaim:
         """What may be said once all steps were made."""
         private = self._private
-        found = epsilons(self.noise, self.rate, self.number, private.delta)
+        found = self._epsilons()
         return PrivacyClaim(
             epsilon=found.claimed,
             delta=private.delta,
@@ -130,6 +133,9 @@ class PrivateSteps:
         if self._private.epsilon is None:
             return self._private.noise or 0.0
         return noise_for(self._private.epsilon, self._private.delta, self.rate, self.number)
+
+    def _epsilons(self) -> Epsilons:
+        return epsilons(self.noise, self.rate, self.number, self._private.delta)
 
     def _add_clipped(self, rows: Rows) -> float | None:
         """Add the clipped gradients of the units of some rows; returns their loss in nats, if they are finite."""
