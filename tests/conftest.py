@@ -187,6 +187,7 @@ LONGEST = (
     "audits/exposure/test_guided_coverage.py",
     "audits/exposure/test_exposure_engines.py",
     "models/endpoints/test_endpoint_faults.py",
+    "fuzzing/test_readers.py",
     "search/walks/test_best_first.py",
     "models/transformers/test_huggingface.py",
     "models/endpoints/test_endpoint_blips.py",
@@ -194,6 +195,12 @@ LONGEST = (
     "training/test_family.py",
     "training/test_trainer.py",
     "faults/test_kills_with_transformers.py",
+    "models/transformers/test_finetuned_transformers.py",
+    "audits/exposure/test_exposure_search.py",
+    "audits/defenses/test_defend.py",
+    "training/private/test_private_training.py",
+    "training/finetuning/test_private_finetuning.py",
+    "models/inference/test_pairs.py",
     "cli/test_command_line.py",
 )
 
@@ -211,11 +218,17 @@ def pytest_collection_modifyitems(config, items):
 
 
 @pytest.fixture(scope="session")
-def fork_server(tmp_path_factory):
-    """One warm process that forks a child for each run of a command, with a disk that fails on request."""
+def faulty_disk(tmp_path_factory):
+    """The environment of a process with a disk that fails on request, and that brings nothing to the real one."""
     from faults.faulty_disk import build
+
+    return {"LD_PRELOAD": str(build(tmp_path_factory.mktemp("faulty-disk")))}
+
+
+@pytest.fixture(scope="session")
+def fork_server(faulty_disk):
+    """One warm process that forks a child for each run of a command."""
     from faults.fork_server import ForkServer
 
-    library = build(tmp_path_factory.mktemp("faulty-disk"))
-    with ForkServer(environment={"LD_PRELOAD": str(library)}) as started:
+    with ForkServer(environment=faulty_disk) as started:
         yield started

@@ -14,7 +14,7 @@ import pytest
 from coalmine import CanarySet, Format, expose, load_model, recite, train, train_family
 from coalmine.audits.recitation import answers as recitation_answers
 from coalmine.corpus import build_index, write_embedded_corpus
-from coalmine.engines import ray_parcels
+from coalmine.engines import ray_cluster, ray_parcels
 from coalmine.engines.ray import Ray
 from engines.clusters import TOKEN, status
 from engines.deadly_watch import DeadlyWatch
@@ -52,6 +52,14 @@ def exposed(_, model, out, engine=None):
     found = expose(model, CANARIES, method="exact", batch=128, engine=engine, resume=out)
     found.save(out)
     return {path.name: path.read_bytes() for path in out.iterdir()}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster_that_is_looked_at_once():
+    """Whether it wants our token is asked by two processes; `test_ray.py` tests what they answer."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(ray_cluster, "_check_answers", functools.cache(ray_cluster._check_answers))
+        yield
 
 
 @functools.cache

@@ -14,8 +14,8 @@ KILLS = 20
 
 
 @pytest.fixture(scope="module")
-def server():
-    with ForkServer(warm=("faults.watched_training",)) as started:
+def server(faulty_disk):
+    with ForkServer(warm=("faults.watched_training",), environment=faulty_disk) as started:
         yield started
 
 
