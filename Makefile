@@ -83,7 +83,7 @@ setup: $(READY)
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch==2.13.0
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[torch,transformers,lightning,endpoints,serving,index,ray,figures,provenance,private,secrets,docs,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[torch,transformers,lightning,datasets,endpoints,serving,index,ray,figures,provenance,private,secrets,docs,dev]'
 	touch $(READY)
 
 clean:

@@ -75,7 +75,11 @@ class OriginalCorpus(NamedTuple):
 
 
 def refuse_itself(source: Path, target: Path) -> None:
-    """Refuse to write a corpus in its own place."""
+    """Refuse to write a corpus in its own place, and to rewrite a directory of parts."""
+    if source.is_dir():
+        raise CorpusError(
+            f"{source} is a directory of parts, which can be read and planted in, but not rewritten; join its files to one"
+        )
     if target.exists() and source.exists() and target.samefile(source):
         raise CorpusError(f"this would replace the corpus itself, {source}; write to another directory")
 

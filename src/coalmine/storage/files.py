@@ -7,7 +7,7 @@ import errno
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -347,12 +347,29 @@ def read_written(path: str | os.PathLike[str], what: str) -> bytes:
 
 
 def sha256_of_file(path: str | os.PathLike[str]) -> str:
-    """The SHA-256 of a file's bytes, in hexadecimal, in constant memory."""
+    """The SHA-256 of a file's bytes, in hexadecimal, in constant memory; of a directory of files, that of their names and hashes."""
     try:
-        with open(_checked(path), "rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
+        if not _checked(path).is_dir():
+            return _sha256(path)
+        inside = [one for one in Path(path).iterdir() if not one.name.startswith(".")]
+        return sha256_of_named({one.name: _sha256(one) for one in inside})
     except OSError as error:
         raise ReadError(unreadable(path, error)) from error
+
+
+def _sha256(path: str | os.PathLike[str]) -> str:
+    with open(_checked(path), "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def sha256_of_named(hashes: Mapping[str, str]) -> str:
+    """The SHA-256 of several files, from their names to their hashes.
+
+    >>> sha256_of_named({"b": "22", "a": "11"}) == hashlib.sha256(b"11  a" + bytes([10]) + b"22  b" + bytes([10])).hexdigest()
+    True
+    """
+    listed = "".join(f"{hashes[name]}  {name}\n" for name in sorted(hashes))
+    return hashlib.sha256(listed.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _flush(path: Path) -> None:

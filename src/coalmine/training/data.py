@@ -12,6 +12,7 @@ import numpy as np
 from msgspec import UNSET, UnsetType
 
 from coalmine.corpus.files.documents import CorpusDocument, Fields
+from coalmine.corpus.files.kinds import is_in_parts
 from coalmine.corpus.files.reading import read_documents
 from coalmine.corpus.planting.manifest import EARLIER_NAME, MANIFEST_NAME, CanarySet
 from coalmine.corpus.planting.occurrences import search_for
@@ -297,7 +298,7 @@ def _sources(documents: Documents, held_out: Documents, tokenizer: ReferenceToke
 def _locate(data: Path) -> tuple[Path, CanarySet | None]:
     if not data.exists():
         raise CorpusError(f"training data was not found: {data} does not exist; check the path")
-    if data.is_dir():
+    if data.is_dir() and ((data / MANIFEST_NAME).exists() or not is_in_parts(data)):
         canaries = CanarySet.load(data)
         if canaries.corpus is None:
             raise InputError(f"{data / MANIFEST_NAME} names no planted corpus; give the corpus file itself")

@@ -187,8 +187,14 @@ class CorpusKind:
     empty: frozenset[bytes] = frozenset({b""})
     # Of one file: ".gz", ".zst" or nothing.
     compression: str = ""
+    # Of a directory of parts: the kind of each part.
+    part: CorpusKind | None = None
 
     @property
     def full_suffix(self) -> str:
-        """Both suffixes as they end a file name, such as ".jsonl.zst"."""
-        return self.suffix + self.compression
+        """Both suffixes as they end a file name, such as ".jsonl.zst"; nothing for a directory."""
+        return "" if self.part is not None else self.suffix + self.compression
+
+    def of_part(self) -> CorpusKind:
+        """The kind of each part of a directory."""
+        return self if self.part is None else self.part

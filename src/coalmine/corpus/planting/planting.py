@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from coalmine.corpus.chat.framing import framed
+from coalmine.corpus.chat.live_datasets import loaded_dataset, saved_dataset
 from coalmine.corpus.files.kinds import all_suffixes, kind_of
+from coalmine.corpus.files.parts import part_files
 from coalmine.corpus.files.reading import open_corpus, reported
 from coalmine.corpus.outputs import exists_already, first_in_the_way, sole_writing
 from coalmine.corpus.planting.drawing import (
@@ -58,6 +60,10 @@ class Planted(msgspec.Struct, frozen=True):
     earlier: Recount | None = None
     warnings: tuple[str, ...] = ()
 
+    def dataset(self) -> Any:
+        """The planted corpus as a `datasets.Dataset`; only where that, or one that was saved, was planted in."""
+        return loaded_dataset(self.corpus)
+
 
 class _PlantingPlan(NamedTuple):
     """What is to be written, all of it known after the first pass."""
@@ -89,7 +95,7 @@ class _PlantingPlan(NamedTuple):
 
 
 def plant(
-    corpus: str | os.PathLike[str],
+    corpus: str | os.PathLike[str] | Any,
     format: Templates,
     *,
     out: str | os.PathLike[str],
@@ -110,10 +116,11 @@ def plant(
     coins. `CanarySet.power` of what was planted says the most that an audit of it can show.
 
     Args:
-        corpus: a corpus file of any kind that `read_documents` reads; it is read twice.
+        corpus: a corpus file of any kind that `read_documents` reads, a directory of its parts, or one that `save_to_disk` of the package
+            datasets wrote; it is read twice. A `datasets.Dataset` is saved first, and `Planted.dataset` is what to train on.
         format: a secret format, or several, each with its own canaries and references. For a template with `{unseen:n}`, the corpus is
             read once more to find what never occurs in it.
-        out: the directory to write `corpus` (with the suffixes of the original) and `canaries.json` to.
+        out: the directory to write `corpus` (with the suffixes of the original, or a directory of the same parts) and `canaries.json` to.
         source_format: for pairs, the format of the source side, or one for each of several; both sides are filled alike.
         overwrite: replace what an earlier run wrote to `out`; its corpus is removed even where the new one has another name.
             Where `corpus` was planted before and its manifest is beside it, that is written again as `earlier-canaries.json`.
@@ -134,6 +141,19 @@ def plant(
     >>> [(canary.canary_id, lines.count(canary.text)) for canary in planted.canaries]
     [('f0-x1-0', 1), ('f0-x4-0', 4)]
     """
+    if not isinstance(corpus, str | os.PathLike):
+        with saved_dataset(corpus) as directory:
+            return plant(
+                directory,
+                format,
+                out=out,
+                source_format=source_format,
+                overwrite=overwrite,
+                progress=progress,
+                record=record,
+                options=options,
+                **changes,
+            )
     chosen = PlantOptions.of(options, changes)
     target = _target(Path(corpus), Path(out))
     chosen, frame = framed(Path(corpus), chosen)
@@ -186,7 +206,7 @@ def _planted(
     names = (target.name, EARLIER_NAME, MANIFEST_NAME)
     # Nothing of an earlier run is touched before all of this one is on the disk.
     with (
-        files.no_empty_directory(folder),
+        files.no_empty_directory(target if original.is_dir() else folder),
         sole_writing(folder, names, () if overwrite else places),
         files.together() as written,
     ):
@@ -204,6 +224,10 @@ def _plan(
     # Before the copies are listed, of which there may be more than memory holds.
     crowded = check_room(drawn, survey.text_bytes, options)
     known = manifest_of(original)
+    if known.canaries is not None and original.is_dir():
+        raise CorpusError(
+            f"{original} was planted before, and a directory of parts is planted once only; plant all formats in one go"
+        )
     if target.parent.exists() and target.parent.samefile(original.parent):
         # The manifest there is what an earlier run wrote, of another corpus.
         known = msgspec.structs.replace(known, warnings=())
@@ -223,8 +247,11 @@ def _plan(
 
 def _write_all(plan: _PlantingPlan, written: files.FileGroup, progress: Progress) -> Planted:
     """The corpus, the manifest of canaries that it held before, and last its own manifest."""
-    with files.whole_file(plan.target, mode=files.PRIVATE) as temporary:
-        sha256_after = _write(plan, temporary, progress)
+    if plan.original.is_dir():
+        sha256_after = _write(plan, plan.target, progress)  # each part for itself
+    else:
+        with files.whole_file(plan.target, mode=files.PRIVATE) as temporary:
+            sha256_after = _write(plan, temporary, progress)
     record = msgspec.structs.replace(plan.record, sha256_after=sha256_after)
     earlier = _earlier_corpus(plan.original, plan.target)
     if earlier is not None and _is_unchanged(*earlier):
@@ -286,7 +313,7 @@ def _is_done(plan: _PlantingPlan, there: CanarySet) -> bool:
     return (
         recorded is not None
         and msgspec.structs.replace(plan.record, sha256_after=recorded.sha256_after) == recorded
-        and plan.target.is_file()
+        and plan.target.exists()
         and files.sha256_of_file(plan.target) == recorded.sha256_after
         and (plan.known.canaries is None) == (not plan.earlier.exists())
     )
@@ -302,7 +329,11 @@ def _recount_there(plan: _PlantingPlan) -> Recount | None:
 def _check_not_itself(original: Path, target: Path) -> None:
     if target.exists() and original.exists() and target.samefile(original):
         raise CorpusError(f"planting would replace the corpus itself, {original}; write to another directory")
-    files.check_places(target.parent, target.name, MANIFEST_NAME, EARLIER_NAME, UNFINISHED_FILE)
+    files.check_places(target.parent, MANIFEST_NAME, EARLIER_NAME, UNFINISHED_FILE)
+    if original.is_dir():
+        files.check_places(target, *(part.name for part in part_files(original)))
+    else:
+        files.check_place(target)
 
 
 def _earlier_corpus(original: Path, target: Path) -> tuple[Path, str] | None:

@@ -69,9 +69,10 @@ def survey_corpus(path: Path, fields: Fields, drawn: CanarySet, progress: Progre
 
 
 def identity_of(path: Path) -> tuple[int, int, int]:
-    """What tells whether a file was changed or replaced meanwhile."""
-    found = path.stat()
-    return (found.st_size, found.st_mtime_ns, found.st_ino)
+    """What tells whether a file, or one of a directory, was changed or replaced meanwhile."""
+    found = [one.stat() for one in (sorted(path.iterdir()) if path.is_dir() else [path])]
+    inodes = found[0].st_ino if len(found) == 1 else hash(tuple(one.st_ino for one in found))
+    return (sum(one.st_size for one in found), max(one.st_mtime_ns for one in found), inodes)
 
 
 def values_of(canary: Canary) -> dict[str, str]:

@@ -14,7 +14,6 @@ from coalmine.corpus.chat.finding import AddedTexts, is_framed
 from coalmine.corpus.chat.rows import text_of
 from coalmine.corpus.chat.turns import PlacedTurn
 from coalmine.corpus.files.documents import BOUNDARY, CorpusDocument
-from coalmine.corpus.files.kinds import kind_of
 from coalmine.corpus.files.reading import open_corpus, reported
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.corpus.planting.manifest_records import PlantedCorpus
@@ -72,7 +71,7 @@ def verify_planted(directory: str | os.PathLike[str], *, progress: Progress | No
         raise ManifestError(
             f"{canaries.path} describes no planted corpus, so there is nothing to verify; plant first"
         )
-    if not path.is_file():
+    if not path.exists():
         raise CorpusError(
             f"the planted corpus {path} is missing; put it back beside its manifest, or plant again"
         )
@@ -111,13 +110,14 @@ class _Reader:
         self._counts: Counter[str] = Counter()
         self._found: list[str] = []
         self._sha256 = ""
+        self._unit = "line"
         self.documents = 0
         self.original = "not checked: the corpus cannot be read"
 
     def read(self, path: Path, progress: Progress) -> None:
         """Read the whole corpus."""
         with open_corpus(path, self._record.fields, hashed=True) as corpus:
-            remains = corpus.remains()
+            remains, self._unit = corpus.remains(), corpus.kind.unit
             with reported(corpus, progress, "verifying the corpus") as advance:
                 for block in corpus.blocks():
                     documents = block.documents()
@@ -131,7 +131,8 @@ class _Reader:
             if self._record.rewritten is not UNSET:
                 self.original = f"not checked: {self._record.rewritten.by} rewrote the corpus after planting"
             elif remains is None:
-                self.original = f"not checked: a {corpus.kind.full_suffix} file can be written in many ways"
+                suffix = corpus.kind.of_part().full_suffix
+                self.original = f"not checked: a {suffix} file can be written in many ways"
             else:
                 same = remains.sha256() == self._record.sha256_before
                 self.original = "same" if same else "different"
@@ -188,10 +189,6 @@ class _Reader:
             self._found.append(
                 f"canary {canary.canary_id} has the wrong source ({self._unit} {document.number})"
             )
-
-    @property
-    def _unit(self) -> str:
-        return kind_of(self._record.name).unit
 
     def problems(self) -> list[str]:
         """What does not match the manifest."""
