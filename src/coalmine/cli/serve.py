@@ -1,4 +1,4 @@
-"""`coalmine serve`: a local model at an address, for any client that speaks OpenAI's completions."""
+"""`coalmine serve`: a local model at an address, for any client that speaks OpenAI's completions or chat completions."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ class Serve(Arguments, frozen=True, kw_only=True):
 def command(given: Serve) -> int:
     """Serve a local model to any client that speaks OpenAI's completions, until Ctrl-C.
 
-    The log-probabilities of prompts (`echo` with `logprobs`) are those that the audits measure. Prints one line with the address
+    The log-probabilities of prompts (`echo` with `logprobs`) are those that the audits measure. A model with a chat template answers
+    chats too. Prints one line with the address
     when it is ready, and one line per request on standard error, without the request's content.
     """
     from coalmine.models.loading import is_endpoint, load_model

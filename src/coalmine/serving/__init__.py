@@ -1,1 +1,1 @@
-"""A local model at an OpenAI-compatible address: completions with the log-probability of every token."""
+"""A local model at an OpenAI-compatible address: completions and chats with the log-probability of every token."""

@@ -9,14 +9,16 @@ from collections.abc import Callable
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from coalmine.errors import CoalmineError, ModelOutputError, TooLongError
 from coalmine.models.endpoints.token_texts import TokenTexts
 from coalmine.models.protocols import Model
 from coalmine.serving.admission import HEALTH, Gate
+from coalmine.serving.chat import read_chat, streamed_answer, whole_answer
 from coalmine.serving.completions import Batcher, check_possible
-from coalmine.serving.requests import RefusedError, json_response, read_completion, read_tokenize
+from coalmine.serving.requests import Completion, RefusedError, json_response, read_completion, read_tokenize
 
 
 class Application:
@@ -45,7 +47,8 @@ class Application:
         asked = f"{scope['method']} {scope['raw_path'].decode('ascii')}"
         try:
             body = await Request(scope, receive).body()
-            response = json_response(await self._answers.get(asked, self._nothing)(body))
+            answer = await self._answers.get(asked, self._nothing)(body)
+            response = answer if isinstance(answer, Response) else json_response(answer)
         except ClientDisconnect:  # or the connection refused the rest of the request
             return
         except (Exception, asyncio.CancelledError) as problem:  # noqa: BLE001 - answered without its details
@@ -76,12 +79,9 @@ class Application:
         one = {"id": self._name, "object": "model", "created": self._since, "owned_by": "coalmine"}
         return {"object": "list", "data": [one]}
 
-    async def _chat(self, _: bytes) -> dict[str, Any]:
-        said = "this server completes texts and does not chat; use POST /v1/completions"
-        raise RefusedError(404, "no_chat", said)
-
     async def _nothing(self, _: bytes) -> dict[str, Any]:
-        said = "there is nothing here; GET /health and /v1/models, POST /v1/completions and /v1/tokenize"
+        posts = "/v1/completions, /v1/chat/completions and /v1/tokenize"
+        said = f"there is nothing here; GET /health and /v1/models, POST {posts}"
         raise RefusedError(404, "not_found", said)
 
     async def _tokenize(self, body: bytes) -> dict[str, Any]:
@@ -92,6 +92,24 @@ class Application:
 
     async def _completions(self, body: bytes) -> dict[str, Any]:
         asked = await asyncio.to_thread(read_completion, body, self._model, self._name, seed=self._seed)
+        choices, usage = await self._written(asked)
+        return {**self._begin("cmpl", body), "object": "text_completion", "choices": choices, "usage": usage}
+
+    async def _chat(self, body: bytes) -> dict[str, Any] | Response:
+        asked = await asyncio.to_thread(read_chat, body, self._model, self._name, seed=self._seed)
+        choices, usage = await self._written(asked)
+        begin = self._begin("chatcmpl", body)
+        if asked.stream:
+            return streamed_answer(begin, choices, usage if asked.counts else None)
+        return whole_answer(begin, choices, usage)
+
+    def _begin(self, kind: str, body: bytes) -> dict[str, Any]:
+        """What every answer has, with an id that is made from the request."""
+        name = f"{kind}-{hashlib.sha256(body).hexdigest()[:24]}"
+        return {"id": name, "created": int(time.time()), "model": self._name}
+
+    async def _written(self, asked: Completion) -> tuple[list[dict[str, Any]], dict[str, int]]:
+        """The choices, and how many tokens were read and written."""
         check_possible(self._model, asked)
         try:
             choices, written = await self.batcher.ask(asked)
@@ -101,11 +119,5 @@ class Application:
             said = f"the model cannot read a text of {longest} tokens; its own context is probably shorter"
             raise RefusedError(400, "context_length_exceeded", said) from None
         read = sum(map(len, asked.prompts))
-        return {
-            "id": f"cmpl-{hashlib.sha256(body).hexdigest()[:24]}",
-            "object": "text_completion",
-            "created": int(time.time()),
-            "model": self._name,
-            "choices": choices,
-            "usage": {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written},
-        }
+        usage = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+        return choices, usage

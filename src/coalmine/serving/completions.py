@@ -97,11 +97,10 @@ def _complete(model: Any, texts: TokenTexts, requests: Sequence[Completion]) -> 
     ]
     choices = [choice for its in rows for choice in its]
     if writing := [choice for choice in choices if choice.request.max_tokens]:
-        end = model.context[-1] if model.context else None
         continue_prompts(
             model,
-            [choice.prompt for choice in writing],
-            lambda row, log2: writing[row].extend(log2, end),
+            [choice.request.context(model) + choice.prompt for choice in writing],
+            lambda row, log2: writing[row].extend(log2, writing[row].request.ends(model)),
             length=max(choice.request.max_tokens for choice in writing),
         )
     scored = [choice for choice in choices if choice.shown and choice.request.logprobs is not None]
@@ -141,13 +140,16 @@ class Draft:
             self._show(token)
         self._echoed, self._start = len(self.shown), len(self._text)
 
-    def extend(self, log2_probabilities: FloatArray, end: int | None) -> int | None:
-        """Choose the next token; `end` is the token that ends a document. Returns it if more are to come."""
+    def extend(self, log2_probabilities: FloatArray, ends: frozenset[int]) -> int | None:
+        """Choose the next token; `ends` are tokens that end a document or a turn. Returns it if more are to come."""
         request = self.request
         _check_bits(log2_probabilities.max())  # NaN where any is; minus infinity is allowed elsewhere
         token = draw(log2_probabilities, request.temperature, request.top_p, self._random.random())
-        if token == end:
+        if token in ends:
             self._finish_reason = "stop"
+            if request.in_chat:
+                self.shown.append(token)
+                self._offsets.append(len(self._text))
             return None
         self.written.append(token)
         self._show(token)
@@ -158,11 +160,14 @@ class Draft:
 
     def text(self, model: Model) -> TokenSequence:
         """What is shown, after all that comes before it."""
-        before = model.context if self.request.echo else model.context + self.prompt
+        context = self.request.context(model)
+        before = context if self.request.echo else context + self.prompt
         return TokenSequence(before, tuple(self.shown))
 
     def answer(self, index: int) -> dict[str, Any]:
-        """In OpenAI's shape."""
+        """In OpenAI's shape for completions, or what chat completions are made of."""
+        if self.request.in_chat:
+            return self._turn(index)
         tops = [self._top(place, listed) for place, listed in enumerate(self.listed)]
         logprobs = {
             "tokens": [self._spelled(place, token) for place, token in enumerate(self.shown)],
@@ -176,6 +181,35 @@ class Draft:
             "finish_reason": self._finish_reason,
             "logprobs": None if self.request.logprobs is None else logprobs,
         }
+
+    def _turn(self, index: int) -> dict[str, Any]:
+        """A turn of a chat: its text, whole and token by token, and the log-probabilities in each place."""
+        text = self._text + self._decoder.decode(b"", final=True)
+        ends = [*self._offsets[1:], len(text)] if self._offsets else []
+        places = [
+            self._number(place, token, bits)
+            | {
+                "top_logprobs": [
+                    self._number(place, *one)
+                    for one in (self.listed[place][: self.request.logprobs] if self.listed else ())
+                    if math.isfinite(one[1])
+                ]
+            }
+            for place, (token, bits) in enumerate(
+                zip(self.shown, self.bits, strict=self.request.logprobs is not None)
+            )
+        ]
+        return {
+            "text": text,
+            "deltas": [text[begin:end] for begin, end in zip(self._offsets, ends, strict=True)],
+            "places": None if self.request.logprobs is None else places,
+            "index": index,
+            "finish_reason": self._finish_reason,
+        }
+
+    def _number(self, place: int, token: int, bits: float) -> dict[str, Any]:
+        piece = self._texts.piece(token, first=self._begins and place == 0)
+        return {"token": self._spelled(place, token), "logprob": bits * NATS, "bytes": list(piece)}
 
     def _show(self, token: int) -> None:
         piece = self._texts.piece(token, first=self._begins and not self.shown)

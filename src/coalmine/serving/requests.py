@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -46,6 +47,19 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     echo: bool = False
     seed: int
 
+    @property
+    def in_chat(self) -> bool:
+        """Whether tokens are reported as in a chat: with the one that ends a turn, whose text is empty if it is the only one."""
+        return False
+
+    def context(self, model: Model) -> tuple[int, ...]:
+        """What comes before each prompt."""
+        return model.context
+
+    def ends(self, model: Model) -> frozenset[int]:
+        """The tokens that end a text."""
+        return frozenset(model.context[-1:])
+
 
 class _Tokenize(msgspec.Struct, forbid_unknown_fields=True):
     prompt: str
@@ -53,29 +67,35 @@ class _Tokenize(msgspec.Struct, forbid_unknown_fields=True):
 
 def read_completion(body: bytes, model: Model, name: str, *, seed: int) -> Completion:
     """The request in a body; `name` is what the model is served as, `seed` is for requests that name none."""
-    given = {"seed": seed} | _fields(body, name)
+    given = {"seed": seed} | named_fields(body, name, ignored={"user", "stream_options"})
     # A neutral value is accepted and any other refused: to ignore one would silently change numbers.
     if given.pop("stream", False):
         raise InputError("this server does not stream; ask without stream, and the answer comes in one piece")
     if given.pop("best_of", n := given.get("n", 1)) != n:
         raise InputError("this server does not support best_of; ask for n choices and choose among them")
-    for field in _UNSUPPORTED:
-        if given.pop(field, None):
-            raise InputError(f"this server does not support {field}; ask without it")
+    refuse_unsupported(given, _UNSUPPORTED)
     if "prompt" in given:
         given["prompt"] = _token_ids(given["prompt"], model.tokenizer)
     if isinstance(given.get("stop"), str):
         given["stop"] = [given["stop"]]
-    asked = _checked(given, Completion)
+    asked = checked(given, Completion)
     if len(asked.prompts) * asked.n > MOST_CHOICES:
         said = f"got {len(asked.prompts)} prompts of n={asked.n}; send several requests"
         raise InputError(f"a request may ask for {MOST_CHOICES} choices, {said}")
     return asked
 
 
+def refuse_unsupported(given: dict[str, Any], fields: Sequence[str]) -> None:
+    """Refuse fields that would change the answer, and remove them where their value changes nothing."""
+    for field in fields:
+        if given.pop(field, None):
+            raise InputError(f"this server does not support {field}; ask without it")
+
+
 def read_tokenize(body: bytes, model: Model, name: str) -> list[int]:
     """The token ids of the text in a body."""
-    return model.tokenizer.encode(_checked(_fields(body, name), _Tokenize).prompt)
+    given = named_fields(body, name, ignored={"user", "stream_options"})
+    return model.tokenizer.encode(checked(given, _Tokenize).prompt)
 
 
 def json_response(
@@ -85,19 +105,19 @@ def json_response(
     return Response(msgspec.json.encode(document), status, headers, "application/json")
 
 
-def _fields(body: bytes, name: str) -> dict[str, Any]:
-    """The fields of a request to the model of this name; as with OpenAI, null means absent."""
+def named_fields(body: bytes, name: str, *, ignored: set[str]) -> dict[str, Any]:
+    """The fields of a request to the model of this name, without those that are `ignored`; as with OpenAI, null means absent."""
     try:
-        given = _checked(msgspec.json.decode(body), dict[str, Any])
+        given = checked(msgspec.json.decode(body), dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise InputError("the body of the request is not valid JSON in UTF-8; send one JSON object") from None
     if given.pop("model", None) not in (None, name):
         raise RefusedError(404, "model_not_found", f"there is no model of that name; this is {name!r}")
-    ignored = {"user", "stream_options"}
     return {field: value for field, value in given.items() if value is not None and field not in ignored}
 
 
-def _checked(given: Any, kind: type[_Record]) -> _Record:
+def checked(given: Any, kind: type[_Record]) -> _Record:
+    """A record of the given fields."""
     try:
         return msgspec.convert(given, kind)
     except msgspec.ValidationError as problem:

@@ -25,10 +25,11 @@ def continue_prompts(
 ) -> None:
     """Continue all prompts; as many together as memory allows, of one length unless the model mixes depths.
 
-    `choose` gets the number of a prompt and the log2 probabilities of what follows (in bits), and returns the token to continue with, or
-    None where the continuation ends. `length` is the most tokens that a prompt is continued by.
+    A prompt is all that the model reads before, its context included. `choose` gets the number of a prompt and the log2 probabilities of
+    what follows (in bits), and returns the token to continue with, or None where the continuation ends. `length` is the most tokens that a
+    prompt is continued by.
     """
-    most = _rows_at_a_time(model, max(map(len, prompts)) + length)
+    most = _rows_at_a_time(model, prompts[0][:1], max(map(len, prompts)) + length)
     in_order = sorted(range(len(prompts)), key=lambda row: len(prompts[row]))
     for _, alike in groupby(in_order, key=lambda row: 0 if model.mixes_depths else len(prompts[row])):
         group = list(alike)
@@ -44,9 +45,7 @@ def _continue(
 ) -> None:
     """Continue some prompts side by side. One that is there several times is read once."""
     different = sorted({prompts[row] for row in rows}, key=len)
-    read = [
-        model.start([model.context + prompt for prompt in alike]) for _, alike in groupby(different, key=len)
-    ]
+    read = [model.start(list(alike)) for _, alike in groupby(different, key=len)]
     states = model.gather([(one.states, np.arange(len(one.log2_probabilities))) for one in read])
     step = Step(states, np.concatenate([one.log2_probabilities for one in read]))
     places = {prompt: place for place, prompt in enumerate(different)}
@@ -61,9 +60,9 @@ def _continue(
         active = [(row, place) for place, (row, _, _) in enumerate(going)]
 
 
-def _rows_at_a_time(model: Stepper, length: int) -> int:
+def _rows_at_a_time(model: Stepper, first: tuple[int, ...], length: int) -> int:
     """How many texts of `length` tokens a batch can hold, so that neither states nor probabilities outgrow memory."""
-    own = model.state_bytes(model.start([model.context]).states)
+    own = model.state_bytes(model.start([first]).states)
     states = STATE_BYTES // max(1, own if model.mixes_depths else own * (1 + length))
     size = model.tokenizer.size
     return max(1, min(MOST_ROWS, states, LOGITS_AT_A_TIME // size, LOGITS_WITHIN // (size * (1 + length))))
