@@ -11,6 +11,7 @@ from coalmine.models.protocols import (
     ContextualModel as ContextualModel,
     DistributionScorer as DistributionScorer,
     Generator as Generator,
+    LimitedScorer as LimitedScorer,
     Lister as Lister,
     MaskedModel as MaskedModel,
     Model as Model,

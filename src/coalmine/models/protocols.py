@@ -12,7 +12,8 @@ zero. All log-probabilities are base 2. No audit asks a model for anything that 
     │   ├── AblatedScorer        and whether it is still predicted with hidden units set to zero
     │   ├── PartialScorer    which characters at the start of a text have no probability
     │   ├── TextScorer       a text as the model itself tokenizes it
-    │   │   └── RankedTextScorer     and the rank of each token among the likeliest
+    │   │   ├── RankedTextScorer     and the rank of each token among the likeliest
+    │   │   └── LimitedScorer        only where all tokens are among the likeliest; else the least that a text costs
     │   ├── PairModel        targets given sources
     │   ├── MaskedModel      a model that sees both sides of a token
     │   └── Reciter          whether it would write a text, in one pass
@@ -61,6 +62,7 @@ __all__ = [
     "Followed",
     "Generator",
     "IntArray",
+    "LimitedScorer",
     "Lister",
     "MaskedModel",
     "Model",
@@ -224,6 +226,25 @@ class RankedTextScorer(TextScorer, Protocol):
 
         `k` is from 1 to `most_listed`. Texts that were ranked are scored without being read again.
         """
+
+
+@runtime_checkable
+class LimitedScorer(TextScorer, Protocol):
+    """A TextScorer that knows only the likeliest tokens at each position, such as a chat endpoint that lists 20 of them.
+
+    A text with a token that is not among these has no log-perplexity (NaN), but costs at least so many bits. What all members of a format
+    begin with costs all of them the same, so it is given and not scored: the rank of a member does not depend on it.
+
+    >>> from coalmine.models import ScriptedModel
+    >>> isinstance(ScriptedModel("ab"), LimitedScorer)
+    False
+    """
+
+    def after(self, beginning: str, examples: Sequence[str]) -> LimitedScorer:
+        """The same model for texts with this beginning, such as the examples; what they share of its tokens counts 0 bits."""
+
+    def least_bits(self, texts: Sequence[str]) -> FloatArray:
+        """The fewest bits that each text can cost, in the order of `texts`; its log-perplexity where it has one."""
 
 
 @runtime_checkable

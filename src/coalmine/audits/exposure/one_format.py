@@ -124,10 +124,9 @@ class OneFormat:
             self.model, self.format, sources=sources, batch=asked.batch, memory_bytes=asked.memory
         )
         unit = Unit(texts, size=len(texts))
-        scored = yield from one_result(
-            CourseStep(ScoreTexts(members), [unit], "Scoring canaries", len(texts))
-        )
-        self._own, self._problems = scored_from(scored)
+        step = CourseStep(ScoreTexts(members), [unit], "Scoring canaries", len(texts))
+        scored = scored_from((yield from one_result(step)))
+        self._own, self._problems = scored.bits, scored.problems
         known = [place for place in range(len(names)) if place not in self._problems]
         estimator = yield from self._taken(members)
         samples = estimator.samples if asked.samples is None else asked.samples

@@ -162,7 +162,9 @@ class Compared(NamedTuple):
 
 
 def without_numbers(estimate: Estimate, members: int) -> Estimate:
-    """The same with a warning that the model gave no number for some members."""
+    """The same with a warning that the model gave no number for some members, if there are any."""
+    if not members:
+        return estimate
     have = "member has" if members == 1 else "members have"
     warning = (
         f"{members:,} {have} no number by this model, and may be more or less surprising than the canary"

@@ -88,7 +88,7 @@ def _exact_by_scoring(question: FormatQuestion) -> Course[Measured]:
     found = yield from score_every_member(question.members)
     counter.add(found.bits, found.indices)
     candidates = CandidateScores(question.format_id, "member", found.indices, found.bits)
-    return _measured(compared, counter, candidates, unknown=found.without_number)
+    return _measured(compared, counter, candidates, least=found.least)
 
 
 def _measured(
@@ -98,22 +98,26 @@ def _measured(
     *,
     expansions: int = 0,
     unknown: int = 0,
+    least: NDArray[np.float64] | None = None,
 ) -> Measured:
     """The plain count over the members' own costs; what the model's arithmetic leaves open is in the interval.
 
-    Members without a number may be on either side of every canary, so that ranks have bounds where there are some of these.
+    Members without a number may be on either side of every canary, so that ranks have bounds where there are some of these: `unknown` of
+    which nothing is known, or those that cost `least` bits, which only canaries that cost as much can be ranked behind.
     """
     ranks = compared.ranks(counter)
     size = compared.question.format.size
     counted = zip(ranks.rank.tolist(), ranks.least.tolist(), ranks.most.tolist(), strict=True)
-    if unknown:
+    bounds = np.sort(np.zeros(unknown) if least is None else in_steps(least))
+    if len(bounds):
+        beyond = np.searchsorted(bounds, ranks.own + compared.resolutions, side="right").tolist()
         estimates = [
-            without_numbers(bounded_exposure(least, min(size, most + unknown), size), unknown)
-            for _, least, most in counted
+            without_numbers(bounded_exposure(low, min(size, most + open_ones), size), open_ones)
+            for (_, low, most), open_ones in zip(counted, beyond, strict=True)
         ]
         proven = [
-            least if one.value is not None else None
-            for one, least in zip(estimates, ranks.least.tolist(), strict=True)
+            low if one.value is not None else None
+            for one, low in zip(estimates, ranks.least.tolist(), strict=True)
         ]
     else:
         compared.check_reached(ranks)

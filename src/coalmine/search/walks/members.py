@@ -11,13 +11,23 @@ from numpy.typing import NDArray
 
 from coalmine.errors import ModelError, NotMeasurableError
 from coalmine.formats.format import Format
-from coalmine.models.protocols import Model, PairModel, PartialScorer, Scorer, Stepper, TextScorer
+from coalmine.models.protocols import (
+    LimitedScorer,
+    Model,
+    PairModel,
+    PartialScorer,
+    Scorer,
+    Stepper,
+    TextScorer,
+)
 from coalmine.search.tree.token_tree import TokenTree
 from coalmine.search.walks.frontier import BATCH, MEMORY_BYTES, Frontier
 from coalmine.search.walks.scoring import Scored, score_each, score_texts
 from coalmine.search.walks.thresholds import in_steps
 
 TEXTS_OF_AN_ENDPOINT = 128
+# Members that show which tokens of a format's beginning all members share; one that has others has no number.
+EXAMPLES = 64
 
 
 class Members:
@@ -38,6 +48,8 @@ class Members:
         memory_bytes: int = MEMORY_BYTES,
     ) -> None:
         """`given` is a known beginning; only members with it are scored. `memory_bytes` bounds the states of a walk."""
+        if isinstance(model, LimitedScorer):
+            model = model.after(form.prefix, [form.at(place) for place in form.sample_indices(EXAMPLES, 0)])
         self.model, self.format, self.given = model, form, given
         # An endpoint is so slow that a large batch would show no progress for minutes.
         self.batch = min(batch, TEXTS_OF_AN_ENDPOINT) if isinstance(model, TextScorer) else batch

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from coalmine.engines.apart import ask_apart
 from coalmine.errors import CoalmineError, InputError, NoNumberError, NotMeasurableError
 from coalmine.models.protocols import (
+    LimitedScorer,
     Model,
     RemoteModel,
     Scorer,
@@ -55,10 +56,14 @@ def score_texts(
 
 
 class Scored(NamedTuple):
-    """Log-perplexities of texts (bits), NaN where there is none; and why not, by the place of the text."""
+    """Log-perplexities of texts (bits), NaN where there is none; and why not, by the place of the text.
+
+    `least` has what a text without one costs at least, by its place, where that is known.
+    """
 
     bits: NDArray[np.float64]
     problems: dict[int, CoalmineError]
+    least: dict[int, float] = {}  # noqa: RUF012 - never changed
 
 
 def score_each(model: Model, texts: Sequence[str], *, sources: Sequence[str] | None = None) -> Scored:
@@ -84,10 +89,17 @@ def score_each(model: Model, texts: Sequence[str], *, sources: Sequence[str] | N
             if answer is not None:
                 found.bits[place] = answer.log_perplexity_bits
         found.problems.update({start + place: problem for place, problem in problems.items()})
-    for place in np.flatnonzero(~np.isfinite(found.bits)).tolist():
-        if place not in found.problems:
-            found.problems[place] = _no_number(model, "a text", float(found.bits[place]))
-        found.bits[place] = np.nan
+    missing = [
+        place for place in np.flatnonzero(~np.isfinite(found.bits)).tolist() if place not in found.problems
+    ]
+    limited = isinstance(model, LimitedScorer)
+    for place in missing:
+        value = float(found.bits[place])
+        found.problems[place] = _not_listed(model) if limited else _no_number(model, "a text", value)
+    found.bits[~np.isfinite(found.bits)] = np.nan
+    if isinstance(model, LimitedScorer):
+        bounds = model.least_bits([texts[place] for place in missing]).tolist()
+        found = found._replace(least=dict(zip(missing, bounds, strict=True)))
     return found
 
 
@@ -100,6 +112,13 @@ def _scorer(model: Model) -> Scorer:
 def _no_number(model: Model, name: str, bits: float) -> NoNumberError:
     return NoNumberError(
         f"the model {model.name!r} gave {bits} as the log-perplexity of {name}; no conclusion is possible: check the weights"
+    )
+
+
+def _not_listed(model: Model) -> NoNumberError:
+    return NoNumberError(
+        f"the model {model.name!r} lists only its likeliest tokens, and one of the text is not among them, so its log-perplexity is not "
+        "known"
     )
 
 

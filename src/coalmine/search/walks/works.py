@@ -49,7 +49,7 @@ class ScoreTexts(MembersWork):
     A text without one has NaN and a reason; if none has one, the unit fails with the first reason.
     """
 
-    name = "score texts/2"
+    name = "score texts/3"
     memory_bytes = 0
 
     def run(self, unit: Unit, running: Running) -> Arrays:
@@ -61,7 +61,7 @@ class ScoreTexts(MembersWork):
 class ScoreMembers(MembersWork):
     """The log-perplexities (bits) of members from one place of the format to another, in the same way."""
 
-    name = "score members/2"
+    name = "score members/3"
     memory_bytes = 0
 
     def run(self, unit: Unit, running: Running) -> Arrays:
@@ -161,12 +161,20 @@ def score_in_batches(
 
 
 class EveryMember(NamedTuple):
-    """Every member of a format with its log-perplexity (bits), in the order of the format; and how many have none, with a reason."""
+    """Every member of a format with its log-perplexity (bits), in the order of the format; and what those without one cost at least.
+
+    `problem` is why the first of these has none.
+    """
 
     indices: NDArray[np.int64]
     bits: NDArray[np.float64]
-    without_number: int
+    least: NDArray[np.float64]
     problem: CoalmineError | None
+
+    @property
+    def without_number(self) -> int:
+        """How many have none."""
+        return len(self.least)
 
 
 def score_every_member(members: Members) -> Course[EveryMember]:
@@ -178,33 +186,38 @@ def score_every_member(members: Members) -> Course[EveryMember]:
         for stop in [min(start + members.batch, size)]
     ]
     kept: dict[int, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
-    problems: dict[int, tuple[int, CoalmineError]] = {}  # by unit, with how many members
+    problems: dict[
+        int, tuple[list[float], CoalmineError]
+    ] = {}  # by unit, with what its members cost at least
 
     def take(number: int, found: Arrays) -> None:
         known = ~np.isnan(found["bits"])
         kept[number] = found["indices"][known], found["bits"][known]
         scored = scored_from(found)
         if scored.problems:
-            problems[number] = len(scored.problems), scored.problems[min(scored.problems)]
+            problems[number] = [*scored.least.values()], scored.problems[min(scored.problems)]
 
     def failed(number: int, problem: CoalmineError) -> None:
-        problems[number] = units[number].size, problem
+        problems[number] = [0.0] * units[number].size, problem
 
     yield CourseStep(ScoreMembers(members), units, f"Scoring {size:,} members", size, take, failed=failed)
     first = problems[min(problems)][1] if problems else None
-    if first is not None and not kept:
+    if first is not None and not any(len(bits) for _, bits in kept.values()):
         raise first
     indices, bits = (np.concatenate(column) for column in zip(*(kept[i] for i in sorted(kept)), strict=True))
-    return EveryMember(indices, bits, sum(number for number, _ in problems.values()), first)
+    least = np.array([bound for bounds, _ in problems.values() for bound in bounds], dtype=np.float64)
+    return EveryMember(indices, bits, least, first)
 
 
 def _with_reasons(scored: Scored) -> Arrays:
-    """Scores as plain arrays, with the places and reasons of those that are missing; raises if all are."""
+    """Scores as plain arrays, with the places and reasons of those that are missing; raises if all are, and nothing is known of them."""
     places = sorted(scored.problems)
-    if places and len(places) == len(scored.bits):
+    least = [scored.least.get(place, 0.0) for place in places]
+    if places and len(places) == len(scored.bits) and not any(least):
         raise scored.problems[places[0]]
     reasons = [str(scored.problems[place]) for place in places]
     return {
+        "least": np.array(least, dtype=np.float64),
         "bits": scored.bits,
         "missing": np.array(places, dtype=np.int64),
         "reasons": np.array(reasons, dtype=str),
@@ -213,8 +226,10 @@ def _with_reasons(scored: Scored) -> Arrays:
 
 def scored_from(arrays: Arrays) -> Scored:
     """The scores of a unit."""
-    pairs = zip(arrays["missing"].tolist(), arrays["reasons"].tolist(), strict=True)
-    return Scored(arrays["bits"], {place: NoNumberError(reason) for place, reason in pairs})
+    places = arrays["missing"].tolist()
+    pairs = zip(places, arrays["reasons"].tolist(), strict=True)
+    least = dict(zip(places, arrays["least"].tolist(), strict=True))
+    return Scored(arrays["bits"], {place: NoNumberError(reason) for place, reason in pairs}, least)
 
 
 def nodes_to_arrays(nodes: Nodes, prefix: str) -> Arrays:
