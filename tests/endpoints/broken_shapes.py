@@ -8,11 +8,24 @@ def _numbers(change):
 
     def changed(document):
         for choice in document["choices"]:
-            if choice.get("logprobs"):
-                choice["logprobs"]["token_logprobs"] = change(choice["logprobs"]["token_logprobs"])
+            told = choice.get("logprobs")
+            if told and "content" in told:
+                told["content"] = told["content"][: len(_put(told["content"], change))]
+                for place in told["content"]:
+                    _put(place["top_logprobs"], change)
+            elif told:
+                told["token_logprobs"] = change(told["token_logprobs"])
         return document
 
     return changed
+
+
+def _put(rows, change):
+    """The changed log-probabilities of rows as chats have them, which are put there."""
+    numbers = change([row["logprob"] for row in rows])
+    for row, number in zip(rows, numbers, strict=False):
+        row["logprob"] = number
+    return numbers
 
 
 def _middle(value):

@@ -13,7 +13,9 @@ import urllib.request
 
 import pytest
 
+from coalmine.errors import NotMeasurableError
 from coalmine.models import connect
+from coalmine.records.chat import Frame, Turn
 
 PYTHON = os.environ.get("COALMINE_TEST_ENDPOINT", "")
 
@@ -134,3 +136,29 @@ def test_what_it_knows_by_heart(scorer):
     prompt = [*scorer.context, *scorer.tokenizer.encode("The quick brown fox jumps over the lazy")]
     [[best, *_]] = scorer.top([prompt], k=3)
     assert scorer.tokenizer.decode([best]) == " dog"
+
+
+ASKED = (Turn("user", "What is the capital of France?"),)
+
+
+@pytest.fixture(scope="module")
+def chat(url):
+    with connect(url, api="chat", request_fields=GREEDY, timeout=120) as model:
+        yield model
+
+
+def test_its_chats_list_tokens_and_continue_no_turn(chat):
+    described = chat.describe()
+    assert (described["capability"], described["prefill"]) == ("chat ranker", None)
+    assert "does not continue a given turn" in described["why"]
+    with pytest.raises(NotMeasurableError, match="open turn"):
+        chat.in_frame(Frame(kind="messages", role="user", place="own"))
+
+
+def test_what_its_assistant_knows_by_heart(chat):
+    assert "Paris" in chat.complete([ASKED[0].content], length=12)[0]
+    framed = chat.in_frame(Frame(kind="messages", role="assistant", place="own", before=ASKED))
+    # It cannot be given a beginning, and is asked for the whole turn, which begins like that.
+    [written] = framed.complete(["The capital of France is"], length=2)
+    assert written.startswith(" Paris")
+    assert framed.complete(["The capital of Spain is"], length=2) == [""]

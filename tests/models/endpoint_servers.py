@@ -59,10 +59,11 @@ def serving_process(directory, *options, environment=None):
 
 
 @contextlib.contextmanager
-def twisted(upstream, twist):
+def twisted(upstream, twist=lambda _, document: document, *, asked=lambda request: request):
     """The url of a server that answers as the one at `upstream`, but for what `twist(request, document)` makes of it.
 
-    The twist may return a document, bytes, or a (status, bytes) pair. Requests that came are in `.bodies` of what is given.
+    The twist may return a document, bytes, or a (status, bytes) pair, and so may `asked(request)`, which otherwise returns the
+    request that is passed on. Requests that came are in `.bodies` of what is given.
     """
     parts = urlsplit(upstream)
 
@@ -81,7 +82,11 @@ def twisted(upstream, twist):
             body = self.rfile.read(int(self.headers["Content-Length"]))
             place.bodies.append(json.loads(body))
             place.headers.append(dict(self.headers))
-            status, content = self.forwarded(body)
+            passed = asked(json.loads(body))
+            if isinstance(passed, tuple):
+                self.answer(*passed)
+                return
+            status, content = self.forwarded(json.dumps(passed).encode())
             if status == 200:
                 changed = twist(json.loads(body), json.loads(content))
                 if isinstance(changed, tuple):

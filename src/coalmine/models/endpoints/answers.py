@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from coalmine.errors import ModelOutputError
+from coalmine.models.endpoints.token_texts import written_bytes
+from coalmine.records.chat import Turn
 
 # Rounding can lift a log-probability a little above 0; more than this many nats is not a log-probability.
 ABOVE_ZERO = 1e-5
@@ -35,6 +37,29 @@ class UnusableAnswerError(ModelOutputError):
         self.wait_seconds = wait_seconds
 
 
+class Conversation(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a prompt stands in a chat: it is the content of a turn of this role, after other turns.
+
+    The server answers the turn ("answered"), or continues it: because it is the last one ("trailing"), or because the request has fields
+    that ask for it ("fields").
+    """
+
+    before: tuple[Turn, ...] = ()
+    role: str = "user"
+    style: Literal["answered", "trailing", "fields"] = "answered"
+
+    def body(self, prompt: str) -> dict[str, Any]:
+        """The fields of a request. An assistant that has written nothing yet is asked without a turn of its own."""
+        turns = [*self.before, Turn(self.role, prompt)]
+        begins = not prompt and self.role == "assistant"
+        turns = turns[:-1] if begins else turns
+        continued = {"continue_final_message": True, "add_generation_prompt": False}
+        return {
+            "messages": [{"role": turn.role, "content": turn.content} for turn in turns],
+            **(continued if self.style == "fields" and not begins else {}),
+        }
+
+
 class EndpointQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """One request for a completion, always greedy. `again` distinguishes questions that are asked twice on purpose."""
 
@@ -43,17 +68,32 @@ class EndpointQuestion(msgspec.Struct, frozen=True, kw_only=True):
     top: int | None = None
     echo: bool = False
     again: int = 0
+    chat: Conversation | None = None
+
+    @property
+    def path(self) -> str:
+        """Where the server takes it."""
+        return "/completions" if self.chat is None else "/chat/completions"
+
+    @property
+    def most_read(self) -> int:
+        """The most tokens that it can have: one for each byte, and some that servers put before texts and around turns."""
+        turns = () if self.chat is None else self.chat.before
+        return len(self.prompt.encode()) + 2 + sum(len(turn.content.encode()) + 32 for turn in turns)
 
     def body(self, model: str, more: Mapping[str, Any]) -> dict[str, Any]:
         """The request as the server reads it, with `more` fields besides those of the API."""
+        asked = {"prompt": self.prompt} if self.chat is None else self.chat.body(self.prompt)
         body: dict[str, Any] = {
             **more,
             "model": model,
-            "prompt": self.prompt,
+            **asked,
             "max_tokens": self.most_tokens,
             "temperature": 0,
         }
-        if self.top is not None:
+        if self.top is not None and self.chat is not None:
+            body |= {"logprobs": True, "top_logprobs": self.top}
+        elif self.top is not None:
             body["logprobs"] = self.top
         if self.echo:
             body["echo"] = True
@@ -80,8 +120,16 @@ class EndpointAnswer(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str | None = None
 
 
+class _Message(msgspec.Struct):
+    content: str | None = None
+    # What a model thinks before it answers, which some servers keep apart.
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+
+
 class _Choice(msgspec.Struct):
-    text: str
+    text: str | None = None
+    message: _Message | None = None
     finish_reason: str | None = None
     logprobs: dict[str, Any] | None = None
 
@@ -115,12 +163,14 @@ class _LogprobColumns(msgspec.Struct):
 class _Listed(msgspec.Struct):
     token: str
     logprob: float
+    bytes: list[Annotated[int, msgspec.Meta(ge=0, le=255)]] | None = None
 
 
 class _Place(msgspec.Struct):
     token: str
     logprob: float | None = None
-    top_logprobs: list[_Listed] = []
+    bytes: list[Annotated[int, msgspec.Meta(ge=0, le=255)]] | None = None
+    top_logprobs: list[_Listed] | None = None
 
 
 class _Rows(msgspec.Struct):
@@ -129,7 +179,7 @@ class _Rows(msgspec.Struct):
     content: list[_Place]
 
 
-def read_answer(content: bytes) -> EndpointAnswer:
+def read_answer(content: bytes, *, chat: bool = False) -> EndpointAnswer:
     """One completion from the body of a response, or an UnusableAnswerError that says what is wrong with it."""
     try:
         response = msgspec.json.decode(content, type=_Response)
@@ -144,7 +194,7 @@ def read_answer(content: bytes) -> EndpointAnswer:
     usage = response.usage or _Usage()
     columns = _columns(response.choices[0].logprobs)
     answer = EndpointAnswer(
-        text=response.choices[0].text,
+        text=_text(response.choices[0], chat=chat),
         tokens=None if columns is None else tuple(columns.tokens),
         nats=None if columns is None else tuple(_at_most_zero(value) for value in columns.token_logprobs),
         top=None if columns is None or columns.top_logprobs is None else tuple(columns.top_logprobs),
@@ -157,6 +207,22 @@ def read_answer(content: bytes) -> EndpointAnswer:
     )
     _check(answer)
     return answer
+
+
+def _text(choice: _Choice, *, chat: bool) -> str:
+    """What was written."""
+    if not chat:
+        if choice.text is None:
+            raise UnusableAnswerError("the answer is JSON of another shape (it has no text)")
+        return choice.text
+    if choice.message is None:
+        raise UnusableAnswerError("the answer is JSON of another shape (it has no message)")
+    if choice.message.reasoning_content or choice.message.reasoning:
+        raise UnusableAnswerError(
+            "the model thinks before it answers, and its thoughts come apart from the answer; turn that off at the server or with "
+            "request_fields, such as { chat_template_kwargs = { enable_thinking = false } }"
+        )
+    return choice.message.content or ""
 
 
 def check_length(question: EndpointQuestion, answer: EndpointAnswer, generated: int | None) -> None:
@@ -172,7 +238,7 @@ def _name(value: object) -> str | None:
 
 
 def _columns(logprobs: dict[str, Any] | None) -> _LogprobColumns | None:
-    if not logprobs:
+    if not logprobs or ("content" in logprobs and logprobs["content"] is None):
         return None
     try:
         if "content" not in logprobs:
@@ -181,10 +247,24 @@ def _columns(logprobs: dict[str, Any] | None) -> _LogprobColumns | None:
     except msgspec.ValidationError as problem:
         raise UnusableAnswerError(f"the log-probabilities have another shape ({problem})") from None
     return _LogprobColumns(
-        tokens=[place.token for place in places],
+        tokens=[_spelled(place) for place in places],
         token_logprobs=[place.logprob for place in places],
-        top_logprobs=[{item.token: item.logprob for item in place.top_logprobs} or None for place in places],
+        # Of two tokens that are written alike, the likelier one comes first, and is the one that counts.
+        top_logprobs=[
+            {_spelled(item): item.logprob for item in reversed(place.top_logprobs or [])} or None
+            for place in places
+        ],
     )
+
+
+def _spelled(place: _Place | _Listed) -> str:
+    """A token as one string; where it is a part of a character, with its bytes."""
+    if place.bytes is not None:
+        try:
+            bytes(place.bytes).decode()
+        except UnicodeDecodeError:
+            return written_bytes(bytes(place.bytes))
+    return place.token
 
 
 def _at_most_zero(value: float | None) -> float | None:

@@ -345,19 +345,18 @@ class Client:
         self, question: EndpointQuestion, check: Check, stop: threading.Event | None = None
     ) -> EndpointAnswer:
         body = msgspec.json.encode(question.body(self.model, self.request_fields))
-        # A token has at least one byte of the prompt, except those that some servers put before it.
-        most_tokens = len(question.prompt.encode()) + 2 + question.most_tokens
+        most_tokens = question.most_read + question.most_tokens
         bytes_of_a_token = max(BYTES_OF_A_TOKEN, BYTES_OF_A_LISTED_ONE * (question.top or 0))
 
         def read(content: bytes) -> tuple[EndpointAnswer, int | None]:
-            answer = read_answer(content)
+            answer = read_answer(content, chat=question.chat is not None)
             check(question, answer)
             self._refuse_stale(question, answer)
             self.recognition.read(question, answer)
             return answer, answer.tokens_used
 
         return self.connection.send(
-            "/completions",
+            question.path,
             body,
             read,
             most_tokens=most_tokens,
@@ -376,7 +375,7 @@ class Client:
             return
         with self._ids_lock:
             other = self._ids.setdefault(answer.answer_id, question)
-            if self.ids_are_unique and other.prompt != question.prompt:
+            if self.ids_are_unique and (other.prompt, other.chat) != (question.prompt, question.chat):
                 if other in self._together:
                     del self._ids[answer.answer_id]
                     self._doubted.add(other)

@@ -1,7 +1,8 @@
 """`connect`: a model at an OpenAI-compatible endpoint, described by a URL, a TOML file or an `Endpoint`, as what it was seen to do.
 
 A server that gives the log-probabilities of a prompt is a scorer, one that gives the likeliest next tokens a ranker, and one that
-gives only text a generator. The key comes from an environment variable, and goes to the server and nowhere else.
+gives only text a generator. A chat endpoint is a scorer of turns if it lists the likeliest tokens and continues a turn that it is given.
+The key comes from an environment variable, and goes to the server and nowhere else.
 """
 
 from __future__ import annotations
@@ -10,26 +11,52 @@ import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from coalmine.errors import InputError, ModelError
 from coalmine.models.endpoints.adapters import EndpointGenerator, EndpointRanker, EndpointScorer
 from coalmine.models.endpoints.address import KEY_VARIABLE, checked_url, key_from_environment
+from coalmine.models.endpoints.answers import Conversation
 from coalmine.models.endpoints.cache import AnswerCache
+from coalmine.models.endpoints.chat import ChatEndpointGenerator, ChatEndpointRanker
+from coalmine.models.endpoints.chat_scoring import ChatEndpointScorer
 from coalmine.models.endpoints.client import Client, model_names
-from coalmine.models.endpoints.http import Connection
+from coalmine.models.endpoints.http import Connection, EndpointRefusedError
 from coalmine.models.endpoints.identity import Identity
 from coalmine.models.endpoints.limits import Budget, RateLimit
 from coalmine.models.endpoints.probing import PROBE_TEXTS, Capability, probe
+from coalmine.models.endpoints.probing_chat import probe_prefill
 from coalmine.models.endpoints.probing_scores import MOST_NOISE_BITS
 from coalmine.models.endpoints.tokens import LocalTokenizer
 from coalmine.progress import Progress
 from coalmine.storage.decoding import UndecodableError, decode_toml
 from coalmine.storage.files import read_bytes
 
-__all__ = ["Endpoint", "EndpointGenerator", "EndpointRanker", "EndpointScorer", "connect", "read_endpoint"]
+# What a server says that has no such path or method.
+_NOT_THERE = {404, 405, 501}
+_CHAT_PATH = "/chat/completions"
+_ADAPTERS: dict[str, type[EndpointGenerator]] = {
+    "scorer": EndpointScorer,
+    "ranker": EndpointRanker,
+    "generator": EndpointGenerator,
+    "chat scorer": ChatEndpointScorer,
+    "chat ranker": ChatEndpointRanker,
+    "chat generator": ChatEndpointGenerator,
+}
+
+__all__ = [
+    "ChatEndpointGenerator",
+    "ChatEndpointRanker",
+    "ChatEndpointScorer",
+    "Endpoint",
+    "EndpointGenerator",
+    "EndpointRanker",
+    "EndpointScorer",
+    "connect",
+    "read_endpoint",
+]
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -43,6 +70,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     Attributes:
         url: the base of the API, such as http://127.0.0.1:8000/v1.
         model: its name at the server; None takes the only one there is.
+        api: what the server is asked for: "completions", "chat" (chat completions), or "auto": completions where the server has them. A
+            URL that ends in /chat/completions means "chat".
         tokenizer: a directory with the tokenizer.json of the model; None takes the tokens that the server shows.
         context: a text that is put before each text and not scored, such as the model's document separator.
         key_variable: the environment variable with the key. No other is read.
@@ -60,6 +89,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     url: str
     model: str | None = None
+    api: Literal["auto", "completions", "chat"] = "auto"
     tokenizer: str | None = None
     context: str = ""
     key_variable: str = KEY_VARIABLE
@@ -98,7 +128,7 @@ def connect(
         settings: the other fields of an `Endpoint`, such as `context`, `concurrency` or `most_requests`.
     """
     described = Endpoint(url=endpoint) if isinstance(endpoint, str) else endpoint
-    told = msgspec.structs.replace(described, **settings)
+    told = _with_api(msgspec.structs.replace(described, **settings))
     if not 0 <= told.noise_bits <= MOST_NOISE_BITS:
         raise InputError(
             f"noise_bits must be from 0 to {MOST_NOISE_BITS}, got {told.noise_bits}; a server with more noise than that measures nothing"
@@ -114,12 +144,9 @@ def connect(
         concurrency=told.concurrency,
         progress=progress,
     )
-    capability = _recognized(client, probe(client, context=told.context, texts=probe_texts), told)
+    capability = _recognized(client, _probed(client, told, probe_texts), told)
     _warn_unless_greedy(capability, f"{name!r} at {connection.url}")
-    adapter = {"scorer": EndpointScorer, "ranker": EndpointRanker, "generator": EndpointGenerator}[
-        capability.level
-    ]
-    return adapter(client, capability, context=told.context, local=local)
+    return _ADAPTERS[capability.name](client, capability, context=told.context, local=local)
 
 
 def read_endpoint(where: str | os.PathLike[str]) -> Endpoint:
@@ -133,6 +160,37 @@ def read_endpoint(where: str | os.PathLike[str]) -> Endpoint:
         raise InputError(
             f"{text} does not describe an endpoint ({problem}); see docs/guides/endpoints.md"
         ) from None
+
+
+def _with_api(told: Endpoint) -> Endpoint:
+    """The same endpoint, with the base of the API as its URL."""
+    if told.api not in {"auto", "completions", "chat"}:
+        raise InputError(f"api must be one of auto, completions and chat, got {told.api!r}")
+    url = told.url.rstrip("/")
+    if url.endswith(_CHAT_PATH):
+        told = msgspec.structs.replace(told, url=url.removesuffix(_CHAT_PATH), api="chat")
+    if told.api == "chat" and told.context:
+        raise InputError(
+            "a chat endpoint puts its template before a text, so there is no context to choose; leave out context"
+        )
+    return told
+
+
+def _probed(client: Client, told: Endpoint, texts: Sequence[str]) -> Capability:
+    """What the server can do, with completions where it has them and may be asked for them."""
+    if told.api != "chat":
+        try:
+            return probe(client, context=told.context, texts=texts)
+        except EndpointRefusedError as problem:
+            if told.api != "auto" or told.context or problem.status not in _NOT_THERE:
+                raise
+            refused = problem
+    try:
+        return probe_prefill(client, probe(client, texts=texts, chat=Conversation()))
+    except EndpointRefusedError as problem:
+        if told.api == "auto" and problem.status in _NOT_THERE:
+            raise refused from None
+        raise
 
 
 def _connection(told: Endpoint, back_off: float) -> Connection:

@@ -88,7 +88,7 @@ def _split(
             question.prompt[style.hidden :],
             marks_first_word=style.marks_first_word,
         )
-        if groups is not None and _wrote(tokens[begin:], written):
+        if groups is not None and wrote(tokens[begin:], written):
             fits[begin] = groups
     if not fits:
         raise UnusableAnswerError("the tokens of the answer do not join to the text that was asked about")
@@ -149,7 +149,7 @@ def has_no_text(token: str) -> bool:
     return not token or "\ufffd" in token or token.startswith(("bytes:", "token_id:"))
 
 
-def _wrote(tokens: Sequence[str], written: str) -> bool:
+def wrote(tokens: Sequence[str], written: str) -> bool:
     """Whether generated tokens fit the generated text; there may be none, and the last may end a text and not be written."""
     if not tokens:
         return True

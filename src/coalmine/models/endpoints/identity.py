@@ -74,8 +74,12 @@ class Identity:
     def __init__(self, client: Client, capability: Capability, *, context: str = "") -> None:
         self._client = client
         self._capability = capability
-        text = capability.text
-        questions = {"scorer": echoing(text), "ranker": listing(text), "generator": plain(text, 0)}
+        text, chat = capability.text, capability.chat
+        questions = {
+            "scorer": echoing(text),
+            "ranker": listing(text, chat),
+            "generator": plain(text, 0, chat),
+        }
         levels = list(questions)
         self._references = [questions[level] for level in levels[levels.index(capability.level) :]]
         other = context + in_another_order(text[len(context) :])

@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from coalmine.errors import ModelError
-from coalmine.models.endpoints.answers import EndpointAnswer, EndpointQuestion
+from coalmine.models.endpoints.answers import Conversation, EndpointAnswer, EndpointQuestion
 from coalmine.models.endpoints.client import Client
 from coalmine.models.endpoints.echo import EchoStyle
 from coalmine.models.endpoints.http import EndpointRefusedError, NoAnswerError
@@ -51,6 +51,16 @@ class Capability(msgspec.Struct, frozen=True, kw_only=True):
     seen: tuple[str, ...] = ()
     # The hash of the answer that the model is recognized by.
     identity_sha256: str = ""
+    # Where the text was put, for a server of conversations; and how it is made to continue a turn of the assistant, if it can.
+    chat: Conversation | None = None
+    prefill: Literal["trailing", "fields"] | None = None
+
+    @property
+    def name(self) -> str:
+        """The level in words: a server of conversations that continues a given turn by likeliest tokens can score it."""
+        if self.chat is None:
+            return self.level
+        return f"chat {'scorer' if self.level == 'ranker' and self.prefill else self.level}"
 
     @property
     def recognizable(self) -> bool:
@@ -58,19 +68,25 @@ class Capability(msgspec.Struct, frozen=True, kw_only=True):
         return self.level != "generator" or self.deterministic
 
 
-def probe(client: Client, *, context: str = "", texts: Sequence[str] = PROBE_TEXTS) -> Capability:
-    """Ask the server about a few texts, and conclude what it can do.
+def probe(
+    client: Client,
+    *,
+    context: str = "",
+    texts: Sequence[str] = PROBE_TEXTS,
+    chat: Conversation | None = None,
+) -> Capability:
+    """Ask the server about a few texts, and conclude what it can do; with `chat`, they are what a user says.
 
     A scorer sends the prompt back, its tokens join to the prompt, each token has a log-probability, these differ from token to token and
     from text to text, and that of a token is the one that the server gave this token as a continuation.
     """
-    text, first = _accepted(client, context, texts)
+    text, first = _accepted(client, context, texts, chat)
     noticed = []
-    if not _learn_ids(client, context + in_another_order(text[len(context) :]), first):
+    if not _learn_ids(client, context + in_another_order(text[len(context) :]), first, chat):
         noticed.append(
             "answers have no id of their own, so an answer to another question can be recognized by its text only"
         )
-    again = client.ask(plain(text, 1), anything)
+    again = client.ask(plain(text, 1, chat), anything)
     deterministic, greedy = again.text == first.text, True
     if not deterministic:
         noticed.append("greedy decoding is not deterministic: the same prompt was continued in two ways")
@@ -78,15 +94,16 @@ def probe(client: Client, *, context: str = "", texts: Sequence[str] = PROBE_TEX
     seen: list[str] = []
     style, resolution = EchoStyle(), LEAST_RESOLUTION_BITS
     try:
-        greedy = confirmed(client, listing(text), is_greedy)
-        level = "ranker"
+        greedy = confirmed(client, listing(text, chat), is_greedy)
+        level, why = "ranker", "a chat does not show the log-probabilities of what it is sent"
         if not greedy:
             noticed.append(
                 "what is generated is not always the likeliest token: the server has a penalty, or draws at random"
             )
-        style, resolution, seen, remarks = probe_scorer(client, text, context)
-        level, why = "scorer", "prompt log-probabilities are those of their own tokens"
-        noticed += remarks
+        if chat is None:
+            style, resolution, seen, remarks = probe_scorer(client, text, context)
+            level, why = "scorer", "prompt log-probabilities are those of their own tokens"
+            noticed += remarks
     except LackingError as problem:
         why = str(problem)
     except (EndpointRefusedError, NoAnswerError) as problem:
@@ -102,10 +119,13 @@ def probe(client: Client, *, context: str = "", texts: Sequence[str] = PROBE_TEX
         greedy=greedy,
         resolution_bits=resolution,
         seen=tuple(seen),
+        chat=chat,
     )
 
 
-def _accepted(client: Client, context: str, texts: Sequence[str]) -> tuple[str, EndpointAnswer]:
+def _accepted(
+    client: Client, context: str, texts: Sequence[str], chat: Conversation | None
+) -> tuple[str, EndpointAnswer]:
     """The first text that the server continues, and its continuation; a text that it ends only if there is no other."""
     refusals = []
     ended = []
@@ -114,7 +134,7 @@ def _accepted(client: Client, context: str, texts: Sequence[str]) -> tuple[str, 
         # A model is less likely to end the text after its beginning.
         for part in dict.fromkeys([text, " ".join(words[: len(words) * 2 // 3]) or text]):
             try:
-                answer = client.ask(plain(context + part, 0), anything)
+                answer = client.ask(plain(context + part, 0, chat), anything)
             except EndpointRefusedError as problem:
                 if problem.status not in {400, 422}:
                     raise
@@ -124,10 +144,11 @@ def _accepted(client: Client, context: str, texts: Sequence[str]) -> tuple[str, 
                 return context + part, answer
             ended.append((context + part, answer))
     # A model can read what it writes itself.
-    with contextlib.suppress(EndpointRefusedError):
-        written = client.ask(_opening(context), anything).text
-        if len(written) > 1:
-            return context + written, client.ask(plain(context + written, 0), anything)
+    if chat is None:
+        with contextlib.suppress(EndpointRefusedError):
+            written = client.ask(_opening(context), anything).text
+            if len(written) > 1:
+                return context + written, client.ask(plain(context + written, 0), anything)
     if ended:
         return ended[0]
     raise ModelError(
@@ -136,9 +157,9 @@ def _accepted(client: Client, context: str, texts: Sequence[str]) -> tuple[str, 
     )
 
 
-def _learn_ids(client: Client, other_text: str, first: EndpointAnswer) -> bool:
+def _learn_ids(client: Client, other_text: str, first: EndpointAnswer, chat: Conversation | None) -> bool:
     """Find out whether each answer has its own id, by asking about another text."""
-    question = EndpointQuestion(prompt=other_text, again=1)
+    question = EndpointQuestion(prompt=other_text, again=1, chat=chat)
     for _ in range(TRIES if first.answer_id else 0):
         answer = client.cached(question) or client.ask_now(question, anything)
         if answer.answer_id and answer.answer_id != first.answer_id:
@@ -158,9 +179,9 @@ def raise_unless_lacking(problem: EndpointRefusedError | NoAnswerError) -> None:
         raise problem
 
 
-def plain(text: str, again: int) -> EndpointQuestion:
+def plain(text: str, again: int, chat: Conversation | None = None) -> EndpointQuestion:
     """A question for a continuation, and nothing else."""
-    return EndpointQuestion(prompt=text, most_tokens=8, again=again)
+    return EndpointQuestion(prompt=text, most_tokens=8, again=again, chat=chat)
 
 
 def _opening(context: str) -> EndpointQuestion:

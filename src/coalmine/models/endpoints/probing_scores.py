@@ -10,7 +10,12 @@ from typing import TypeVar
 import msgspec
 
 from coalmine.errors import ModelOutputError
-from coalmine.models.endpoints.answers import EndpointAnswer, EndpointQuestion, UnusableAnswerError
+from coalmine.models.endpoints.answers import (
+    Conversation,
+    EndpointAnswer,
+    EndpointQuestion,
+    UnusableAnswerError,
+)
 from coalmine.models.endpoints.client import Client
 from coalmine.models.endpoints.echo import Echo, EchoStyle, aligned, has_no_text, read_echo
 from coalmine.models.endpoints.http import EndpointRefusedError, NoAnswerError
@@ -172,9 +177,9 @@ def anything(question: EndpointQuestion, answer: EndpointAnswer) -> None:
     """Accept every well-formed answer."""
 
 
-def listing(text: str) -> EndpointQuestion:
+def listing(text: str, chat: Conversation | None = None) -> EndpointQuestion:
     """A question for the likeliest tokens after a text."""
-    return EndpointQuestion(prompt=text, most_tokens=8, top=TOP)
+    return EndpointQuestion(prompt=text, most_tokens=8, top=TOP, chat=chat)
 
 
 def echoing(text: str) -> EndpointQuestion:

@@ -32,12 +32,21 @@ class TokenTexts:
         try:
             return piece.decode()
         except UnicodeDecodeError:
-            return "bytes:" + "".join(_escaped(byte) for byte in piece)
+            return written_bytes(piece)
 
     def _piece(self, token: int, *, first: bool) -> bytes | None:
         # Some schemes mark the first word with a space that is not in the text; others have no piece for what never begins a text.
         opening = self._first[token] if first else None
         return self._further[token] if opening is None else opening
+
+
+def written_bytes(piece: bytes) -> str:
+    r"""Bytes that are not a text, as one string.
+
+    >>> print(written_bytes(b"\xe2\x98"))
+    bytes:\xe2\x98
+    """
+    return "bytes:" + "".join(_escaped(byte) for byte in piece)
 
 
 def piece_of(written: str) -> bytes:
