@@ -124,9 +124,13 @@ class Experiment:
         self.facts: dict[str, Any] = {"settings": settings, "seed": SEED, "seconds": {}}
         self.rows: list[Any] = []
 
+    def kept(self, name: str) -> Path:
+        """Where a part is kept once it was measured."""
+        return self.work / f"{self.name}-{name}.json"
+
     def part(self, name: str, measure: Callable[[], Measured], kind: type = Row) -> None:
         """Measure a part, or read it back; its rows and its other facts are written."""
-        kept = self.work / f"{self.name}-{name}.json"
+        kept = self.kept(name)
         if kept.is_file():
             seconds, found, facts = msgspec.json.decode(kept.read_bytes(), type=tuple[float, list[Any], Any])
             rows: list[Any] = [msgspec.convert(row, kind) for row in found]
