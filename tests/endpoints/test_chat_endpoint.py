@@ -2,11 +2,13 @@
 
 import json
 
+import numpy as np
 import pytest
 
-from coalmine import CanarySet, expose, extract, serve
+from coalmine import CanarySet, ScriptedModel, expose, extract, serve
 from coalmine.errors import InputError, NotMeasurableError
-from coalmine.models import connect
+from coalmine.models import ConformanceError, connect, text_sequence
+from coalmine.models.distribution_checks import check_limited
 from coalmine.models.endpoints.answers import UnusableAnswerError, read_answer
 from coalmine.records.chat import Frame
 from endpoints.fault_proxy import Fault, FaultProxy
@@ -227,3 +229,28 @@ def test_parts_of_characters_are_told_apart_by_their_bytes():
     answer = read_answer(json.dumps(document).encode(), chat=True)
     assert answer.tokens == ("bytes:\\xe2",)
     assert answer.top == ({"bytes:\\xe2": -1.0, "a": -2.0},)
+
+
+class Overstates(ScriptedModel):
+    """Scores all texts, and claims that they cost more."""
+
+    resolution_bits = 1e-6
+    more = 0.0
+
+    def score_text(self, texts):
+        return self.score([text_sequence(self, text) for text in texts])
+
+    def after(self, beginning, examples):
+        del beginning, examples
+        return self
+
+    def least_bits(self, texts):
+        return np.array([score.log_perplexity_bits + self.more for score in self.score_text(texts)])
+
+
+def test_a_least_cost_that_is_more_than_the_cost_is_noticed():
+    model = Overstates("abcd ", {"abcd": 0.1})
+    check_limited(model, ["ab", "abcd", "d a"])
+    model.more = 1.0
+    with pytest.raises(ConformanceError, match="the least that they can be"):
+        check_limited(model, ["ab", "abcd"])

@@ -20,6 +20,7 @@ from coalmine.errors import NotMeasurableError
 from coalmine.models.distribution_checks import (
     check_ablations,
     check_distributions,
+    check_limited,
     check_open_tokenizer,
     check_pair_distributions,
     check_ranked_text,
@@ -33,6 +34,7 @@ from coalmine.models.protocols import (
     DistributionScorer,
     Generator,
     IntArray,
+    LimitedScorer,
     Lister,
     MaskedModel,
     Model,
@@ -372,17 +374,16 @@ def _check_kind_of_scorer(model: Scorer, texts: Sequence[str]) -> None:
         )
     if isinstance(model, TextScorer):
         by_tokens = model.score([text_sequence(model, text) for text in texts])
-        totals = [
-            [score.log_perplexity_bits for score in each] for each in (model.score_text(texts), by_tokens)
-        ]
-        close(
-            model,
-            np.array(totals[0]),
-            np.array(totals[1]),
-            "of whole texts, by their text and by their tokens,",
+        both = np.array(
+            [[score.log_perplexity_bits for score in each] for each in (model.score_text(texts), by_tokens)]
         )
+        if isinstance(model, LimitedScorer):
+            both = both[:, ~np.isnan(both).all(axis=0)]
+        close(model, both[0], both[1], "of whole texts, by their text and by their tokens,")
     if isinstance(model, RankedTextScorer):
         check_ranked_text(model, texts)
+    if isinstance(model, LimitedScorer):
+        check_limited(model, texts)
     if isinstance(model, MaskedModel):
         _check_masked(model, texts)
 

@@ -14,6 +14,7 @@ from coalmine.models.protocols import (
     DistributionScore,
     DistributionScorer,
     FloatArray,
+    LimitedScorer,
     Model,
     OpenTokenizer,
     PairModel,
@@ -212,3 +213,16 @@ def check_ranked_text(model: RankedTextScorer, texts: Sequence[str]) -> None:
             np.array_equal(model.rank_text([text], k=k)[0], ranks),
             "ranks of a text must be the same alone and in a batch",
         )
+
+
+def check_limited(model: LimitedScorer, texts: Sequence[str]) -> None:
+    """The least that a text costs is what it costs, where that is known; and what all texts begin with can be given."""
+    for scorer in (model, model.after("", texts)):
+        known = np.array([score.log_perplexity_bits for score in scorer.score_text(texts)])
+        least = np.asarray(scorer.least_bits(texts))
+        require(
+            least.shape == known.shape and bool((least >= 0).all()),
+            f"least_bits must give one number per text, 0 at least, got {least}",
+        )
+        has_number = ~np.isnan(known)
+        close(model, least[has_number], known[has_number], "of texts, and the least that they can be,")

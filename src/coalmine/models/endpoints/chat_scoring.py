@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from coalmine.errors import NotMeasurableError
-from coalmine.models.endpoints.answers import EndpointAnswer
+from coalmine.models.endpoints.answers import EndpointAnswer, EndpointQuestion
 from coalmine.models.endpoints.chat import ChatEndpointRanker
 from coalmine.models.endpoints.echo import has_no_text
 from coalmine.models.endpoints.token_texts import TokenTexts, piece_of
@@ -25,6 +25,7 @@ from coalmine.models.endpoints.tokens import LocalTokenizer
 from coalmine.models.protocols import FloatArray, SequenceScore, TokenSequence
 from coalmine.records.chat import Frame
 
+MOST_KNOWN = 50_000
 _TO_SCORE = "to score turns, give a directory with the tokenizer.json of the model that is served (tokenizer)"
 
 
@@ -144,10 +145,11 @@ class ChatEndpointScorer(ChatEndpointRanker):
                     continue
                 if after.tokens_read is not None:
                     reads[number] = after.tokens_read
-                value = self._value(path, after)
-                if value is None:
-                    least[number] = cost - after.most_unlisted
+                values = self._values(path, after)
+                if len(values) != 1:
+                    least[number] = cost - max(values, default=after.most_unlisted)
                     continue
+                [value] = values
                 path.bits.append(value)
                 path.is_argmax.append(value >= max(after.listed.values()) - 1e-9)
                 least[number] = cost - value
@@ -162,10 +164,17 @@ class ChatEndpointScorer(ChatEndpointRanker):
         """What follows the beginning of each path; equal beginnings are asked about once."""
         prompts = [self.tokenizer.decode(path.tokens[: path.place]) for path in paths]
         questions = [self._asked(prompt, 1, self.most_listed) for prompt in prompts]
-        answers = self._client.ask_all(questions, self._check_top, provisional=True)
-        known = dict(zip(questions, answers, strict=True))
-        read = {question: _read(answer) for question, answer in known.items()}
-        return [read[question] for question in questions]
+        if len(self._known) > MOST_KNOWN:
+            self._known.clear()
+        fresh = [question for question in dict.fromkeys(questions) if question not in self._known]
+        answers = self._client.ask_all(fresh, self._check_top, provisional=True)
+        self._known.update(zip(fresh, map(self._read, answers), strict=True))
+        return [self._known[question] for question in questions]
+
+    @cached_property
+    def _known(self) -> dict[EndpointQuestion, _Next]:
+        """What was read from the latest answers, which the cache has too, but has to look up."""
+        return {}
 
     def _cut_alike(self, path: _Path, before: int | None, after: _Next) -> bool:
         """Whether the server cut the beginning of a text where the local tokenizer does, as far as that can be seen."""
@@ -175,34 +184,40 @@ class ChatEndpointScorer(ChatEndpointRanker):
             return alike
         return alike and after.tokens_read == before + 1
 
-    def _value(self, path: _Path, after: _Next) -> float | None:
-        """The log2 probability of the next token; None if it is not listed."""
+    def _values(self, path: _Path, after: _Next) -> list[float]:
+        """The log2 probability of the next token: none if it is not listed, and two if it is unclear which of two it is."""
         token, texts = path.tokens[path.place], self._texts
         pieces = {texts.piece(token, first=False)}
         if path.place == 0:  # servers may write the first word with the space that marks it, or without
             pieces.add(texts.piece(token, first=True))
-        values = [after.listed[piece] for piece in pieces if piece in after.listed]
-        return values[0] if len(values) == 1 else None
+        return [after.listed[piece] for piece in pieces if piece in after.listed]
+
+    def _read(self, answer: EndpointAnswer) -> _Next:
+        top = (answer.top[0] if answer.top else None) or {}
+        bits = {text: min(0.0, nats / math.log(2)) for text, nats in top.items()}
+        # An entry that is written as nothing, or as a part of a character without its bytes, may be any token.
+        nameless = [value for text, value in bits.items() if not text or "\ufffd" in text]
+        listed = {
+            self._piece(text): value
+            for text, value in bits.items()
+            if not (has_no_text(text) and text[:6] != "bytes:")
+        }
+        left = 1.0 - math.fsum(2.0**value for value in bits.values())
+        # The last listed, and what the list leaves, with room for rounding.
+        most = min(min(bits.values(), default=0.0), math.log2(max(left, 0.0) + 1e-3))
+        read = None
+        if answer.tokens_used is not None and answer.tokens_generated is not None:
+            read = answer.tokens_used - answer.tokens_generated
+        return _Next(listed, max([most, *nameless]), read)
+
+    def _piece(self, written: str) -> bytes:
+        """The bytes of a token that the server wrote; a ModelOutputError if the local tokenizer does not have it.
+
+        Some servers write tokens as their vocabulary does.
+        """
+        token = self.tokenizer.id_of(written)
+        return self._texts.piece(token, first=False) or piece_of(written)
 
     @cached_property
     def _texts(self) -> TokenTexts:
         return TokenTexts(self.tokenizer)
-
-
-def _read(answer: EndpointAnswer) -> _Next:
-    top = (answer.top[0] if answer.top else None) or {}
-    bits = {text: min(0.0, nats / math.log(2)) for text, nats in top.items()}
-    # An entry that is written as nothing, or as a part of a character without its bytes, may be any token.
-    nameless = [value for text, value in bits.items() if has_no_text(text) and not text.startswith("bytes:")]
-    listed = {
-        piece_of(text): value
-        for text, value in bits.items()
-        if not has_no_text(text) or text.startswith("bytes:")
-    }
-    left = 1.0 - math.fsum(2.0**value for value in bits.values())
-    # The last listed, and what the list leaves, both with room for rounding.
-    most = min(min(bits.values(), default=0.0), math.log2(max(left, 0.0) + 1e-3))
-    read = None
-    if answer.tokens_used is not None and answer.tokens_generated is not None:
-        read = answer.tokens_used - answer.tokens_generated
-    return _Next(listed, max([most, *nameless]), read)

@@ -139,7 +139,13 @@ def connect(
     client = Client(
         connection,
         name,
-        AnswerCache(cache, url=connection.url, model=name, request_fields=told.request_fields),
+        # Completions and chats of one model are recognized by different answers.
+        AnswerCache(
+            cache,
+            url=connection.url + (_CHAT_PATH if told.api == "chat" else ""),
+            model=name,
+            request_fields=told.request_fields,
+        ),
         request_fields=told.request_fields,
         concurrency=told.concurrency,
         progress=progress,
