@@ -8,7 +8,7 @@ much training raised its probability, which needs the losses of the model before
 character moved towards it, which needs their weights. Rightly trained models must not be contradicted more often than the level of the
 bound says (5%). Broken trainers claim as much: one adds no noise, one clips the gradient of a batch instead of each document's, and three
 account for a half of their steps, a tenth, or one. Rows go to experiments/results/private-claims.csv as they come, and what is there
-already is not trained again. A training takes about 5 seconds. At the end, what canaries of five trainings prove together goes to
+already is not trained again. A training takes about 5 seconds. At the end, what canaries of ten trainings prove together goes to
 experiments/results/private-claims-together.csv; private_claims_tables.py prints the tables.
 """
 
@@ -53,26 +53,14 @@ COLUMNS = ("trainer", "claimed", "seed", "true", "noise", "score", "canaries", "
            "gaussian_contradicted")  # fmt: skip
 TOGETHER_COLUMNS = ("trainer", "claimed", "trainings", *COLUMNS[5:])
 # How many trainings are audited together.
-TOGETHER = 5
+TOGETHER = 10
 DELTA = 1e-5
 # A tenth of the norms of canaries' gradients and less, so that clipping matters.
 CLIP = 0.05
 DOCUMENTS, CHARACTERS = 100, 8
 # Of a script that the documents do not have, one character each: nothing but the canary itself teaches it.
 SECRETS = [chr(0xAC00 + place) for place in range(1000)]
-STEPS = 40
-# Half of the units on average; the numbers of planted canaries differ, so that some have slightly more.
-RATE, HIGHEST_RATE = 0.5, 0.501
-# By how much the noise of all steps moves a weight (one standard deviation); the learning rate follows from it.
-MOVED = 0.3
-NETWORK: dict[str, Any] = {
-    "hidden": 16,
-    "embedding": 8,
-    "layers": 1,
-    "window": 32,
-    "holdout": 0,
-    "optimizer": "sgd",
-}
+NETWORK: dict[str, Any] = {"layers": 1, "window": 32, "holdout": 0, "optimizer": "sgd"}
 # Seeds below were used to choose the settings.
 FIRST_SEED = 100
 # Which claims are made of each trainer.
@@ -83,14 +71,34 @@ CLAIMS: dict[str, tuple[float, ...]] = {
     "half accounted": (1.0, 4.0, 8.0),
     "a tenth accounted": (1.0, 2.0),
     "one step accounted": (1.0, 2.0),
+    "right, longer": (8.0,),
+    "half accounted, longer": (8.0,),
 }
 
 
+class Setting(NamedTuple):
+    """How models are trained."""
+
+    steps: int
+    # The probability of a unit to be in a step, and the highest one: the numbers of planted canaries differ.
+    rate: float
+    highest_rate: float
+    # By how much the noise of all steps moves a weight (one standard deviation); the learning rate follows from it.
+    moved: float
+    hidden: int
+    embedding: int
+
+
+SHORT = Setting(40, 0.5, 0.501, moved=0.3, hidden=16, embedding=8)
+LONG = Setting(120, 1.0, 1.0, moved=0.2, hidden=4, embedding=1)
+
+
 class Trainer(NamedTuple):
-    """How a private trainer is broken, and how many of its steps it accounts for."""
+    """How a private trainer is broken, which share of its steps it accounts for, and how it trains."""
 
     broken: AbstractContextManager[None]
-    accounted: int = STEPS
+    accounted: float = 1.0
+    setting: Setting = SHORT
 
 
 def trainer(name: str) -> Trainer:
@@ -99,9 +107,11 @@ def trainer(name: str) -> Trainer:
         "right": Trainer(nullcontext()),
         "no noise": Trainer(without_noise()),
         "clipped by batch": Trainer(clipped_by_batch()),
-        "half accounted": Trainer(nullcontext(), STEPS // 2),
-        "a tenth accounted": Trainer(nullcontext(), STEPS // 10),
-        "one step accounted": Trainer(nullcontext(), 1),
+        "half accounted": Trainer(nullcontext(), 1 / 2),
+        "a tenth accounted": Trainer(nullcontext(), 1 / 10),
+        "one step accounted": Trainer(nullcontext(), 1 / SHORT.steps),
+        "right, longer": Trainer(nullcontext(), 1, LONG),
+        "half accounted, longer": Trainer(nullcontext(), 1 / 2, LONG),
     }[name]
 
 
@@ -150,10 +160,11 @@ def audited(name: str, claimed: float, seed: int, work: Path) -> list[dict[str, 
     planted = arrays(seed, "experiment", name, str(claimed), "coins").random(len(SECRETS)) < 0.5
     texts = [*documents(), *(text for text, taken in zip(SECRETS, planted, strict=True) if taken)]
     tokenizer = CharacterTokenizer.of([*documents(), *SECRETS])
-    options = {**NETWORK, "tokenizer": tokenizer, "seed": seed}
-    broken, accounted = trainer(name)
-    noise = known_noise(claimed, accounted, work)
-    expected = math.ceil(RATE * len(texts))
+    broken, accounted, setting = trainer(name)
+    shape = {"hidden": setting.hidden, "embedding": setting.embedding}
+    options = {**NETWORK, **shape, "tokenizer": tokenizer, "seed": seed}
+    noise = known_noise(claimed, round(accounted * setting.steps), setting.highest_rate, work)
+    expected = math.ceil(setting.rate * len(texts))
     for kind in ("before", "after"):
         shutil.rmtree(work / kind, ignore_errors=True)
     # The weights before the first step, which do not depend on the coins.
@@ -162,9 +173,9 @@ def audited(name: str, claimed: float, seed: int, work: Path) -> list[dict[str, 
         trained = train_documents(
             texts,
             out=work / "after",
-            learning_rate=MOVED * expected / (noise * CLIP * math.sqrt(STEPS)),
+            learning_rate=setting.moved * expected / (noise * CLIP * math.sqrt(setting.steps)),
             batch_size=expected,
-            epochs=STEPS // 2,
+            epochs=round(setting.steps * setting.rate),
             dp_noise=noise,
             dp_delta=DELTA,
             dp_clip=CLIP,
@@ -174,8 +185,8 @@ def audited(name: str, claimed: float, seed: int, work: Path) -> list[dict[str, 
         )
     claim = trained.record.privacy
     assert claim
-    assert claim.steps == STEPS
-    assert RATE <= claim.sampling_rate <= HIGHEST_RATE
+    assert claim.steps == setting.steps
+    assert setting.rate <= claim.sampling_rate <= setting.highest_rate
     # Where steps were forgotten, the accountant knows what would have been right.
     true = claim.epsilon if isinstance(broken, nullcontext) else ""
     row = {"trainer": name, "claimed": claimed, "seed": seed, "true": true, "noise": noise}
@@ -189,13 +200,13 @@ def audited(name: str, claimed: float, seed: int, work: Path) -> list[dict[str, 
     ]
 
 
-def known_noise(claimed: float, accounted: int, work: Path) -> float:
+def known_noise(claimed: float, accounted: int, rate: float, work: Path) -> float:
     """The noise that a claim needs if this many steps are accounted for; what was found once is kept, because finding it takes long."""
     path = work / "noise.json"
     known: dict[str, float] = json.loads(path.read_text()) if path.exists() else {}
-    key = f"{claimed} {accounted}"
+    key = f"{claimed} {accounted} {rate}"
     if key not in known:
-        known[key] = noise_for(claimed, DELTA, HIGHEST_RATE, accounted)
+        known[key] = noise_for(claimed, DELTA, rate, accounted)
         path.write_text(json.dumps(known))
     return known[key]
 

@@ -28,7 +28,7 @@ Rows = list[dict[str, str]]
 CLAIMED = (0.5, 1.0, 2.0, 4.0, 8.0)
 RATIOS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 # How many canaries, and how many audits of as many are simulated.
-SIZES = {1000: 100, 5000: 50}
+SIZES = {1000: 100, 10_000: 50}
 
 
 def mu_of(epsilon: float) -> float:
@@ -53,9 +53,9 @@ def ideal_rows() -> Iterator[dict[str, Any]]:
                     "true": ratio * claimed,
                     "mu": round(mu, 4),
                     "audits": audits,
-                    "bound": statistics.median(one["bound"] for one in found),
+                    "bound": round(statistics.median(one["bound"] for one in found), 4),
                     "caught": sum(one["contradicted"] for one in found),
-                    "gaussian": statistics.median(one["gaussian"] for one in found),
+                    "gaussian": round(statistics.median(one["gaussian"] for one in found), 4),
                     "gaussian_caught": sum(one["gaussian_contradicted"] for one in found),
                 }
 
