@@ -250,6 +250,11 @@ def test_a_turn_that_only_calls_a_tool_has_no_text(tmp_path):
             {"turn": "inside"},
             "8 rows of .* too few for 9 copies",
         ),
+        (
+            [{"messages": [{"content": "hi"}]}] * 60,
+            {},
+            "its first row cannot be read: turn 1 should have 'role'",
+        ),
         ([ONE] * 60, {"beside": " "}, "the text of the other turn is empty"),
         ([ONE] * 60, {"role": "butler"}, "role should be one of system, user, assistant, but is 'butler'"),
         ([ONE] * 60, {"turn": "between"}, "turn should be one of own, inside"),

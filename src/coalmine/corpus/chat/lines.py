@@ -59,7 +59,7 @@ class ChatLinesCorpus(JsonLinesCorpus):
         if self.frame is None:
             raise TypeError("a new row of chat data needs the frame of its text")
         try:
-            made = self.rows.made(self.frame.conversation(values["text"]), self._first)
+            made = self.rows.new_row(self.frame.conversation(values["text"]), self._first)
         except BadRowError as problem:
             raise CorpusError(f"{self.path}: {problem}") from None
         others = {field: None if role == "date" else values[role] for role, field in self.roles.items()}

@@ -43,6 +43,14 @@ class RowKind(ABC):
         check_text(turns)
         return turns
 
+    def new_row(self, turns: Sequence[Turn], like: Mapping[str, Any]) -> dict[str, Any]:
+        """The keys of a new row with a conversation, written as in the first row, which is checked before."""
+        try:
+            self.turns(like)
+        except BadRowError as problem:
+            raise BadRowError(f"its first row cannot be read: {problem}") from None
+        return self.made(turns, like)
+
     def recorded(self, fields: Fields) -> Fields:
         """The fields of a corpus of such rows."""
         return msgspec.structs.replace(fields, rows=self.name)

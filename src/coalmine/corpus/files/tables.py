@@ -185,7 +185,7 @@ class TableCorpus(Corpus):
         if self.rows is None or self.frame is None:
             raise TypeError("a new row of chat data needs the frame of its text")
         try:
-            return self.rows.made(self.frame.conversation(text), self._first)
+            return self.rows.new_row(self.frame.conversation(text), self._first)
         except BadRowError as problem:
             raise CorpusError(f"{self.path}: {problem}") from None
 
