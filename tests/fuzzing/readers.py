@@ -222,6 +222,18 @@ def _resume_index(path: Path) -> None:
 
 CSV = "text,user\n" + "".join(f'"{line}, and more",ann\n' for line in LINES)
 JSON_LINES = "".join(json.dumps({"text": line, "user": 7, "more": {"a": [1]}}) + "\n" for line in LINES)
+CHAT = "".join(
+    json.dumps(
+        {
+            "messages": [
+                {"role": "user", "content": [{"type": "text", "text": line}]},
+                {"role": "assistant", "content": line},
+            ]
+        }
+    )
+    + "\n"
+    for line in LINES
+)
 PLAIN = "".join(f"{line}\r\n\r\n" for line in LINES)
 ENDPOINT = 'url = "http://127.0.0.1:8000/v1"\nmodel = "m"\nconcurrency = 2\nmost_cost = 1.5\n[request_fields]\nrepeat_penalty = 1.0\n'
 TABLE = "text,in_out,copies\n" + "".join(f"my pin is {n:02},{'in' if n % 2 else 'out'},4\n" for n in range(8))
@@ -235,12 +247,14 @@ READERS = (
     Reader("canaries.json", copy_of("planted", "planted/canaries.json"), _read_manifest, json=True),
     Reader("corpus.txt", written("corpus.txt", PLAIN), _read_corpus),
     Reader("corpus.jsonl", written("corpus.jsonl", JSON_LINES), _read_corpus),
+    Reader("conversations in corpus.jsonl", written("corpus.jsonl", CHAT), _read_corpus),
     Reader("corpus.csv", written("corpus.csv", CSV), _read_corpus),
     Reader("corpus.parquet", written("corpus.parquet", parquet({"text": LINES, "n": list(range(60))})), _read_corpus),
     Reader("corpus.txt.gz", written("corpus.txt.gz", lambda: gzip.compress(PLAIN.encode(), mtime=0)), _read_corpus),
     Reader("corpus.jsonl.zst", written("corpus.jsonl.zst", lambda: zstandard(JSON_LINES)), _read_corpus),
     Reader("use of corpus.txt", written("corpus.txt", PLAIN), _use_corpus, slow=True),
     Reader("use of corpus.jsonl", written("corpus.jsonl", JSON_LINES), _use_corpus, slow=True),
+    Reader("use of conversations", written("corpus.jsonl", CHAT), _use_corpus, slow=True),
     Reader("use of corpus.csv", written("corpus.csv", CSV), _use_corpus, slow=True),
     Reader("use of corpus.parquet", written("corpus.parquet", parquet({"text": LINES, "n": list(range(60))})), _use_corpus, slow=True),
     Reader("table.csv", written("table.csv", TABLE), import_canaries),
