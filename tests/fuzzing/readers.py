@@ -254,7 +254,6 @@ READERS = (
     Reader("corpus.jsonl.zst", written("corpus.jsonl.zst", lambda: zstandard(JSON_LINES)), _read_corpus),
     Reader("use of corpus.txt", written("corpus.txt", PLAIN), _use_corpus, slow=True),
     Reader("use of corpus.jsonl", written("corpus.jsonl", JSON_LINES), _use_corpus, slow=True),
-    Reader("use of conversations", written("corpus.jsonl", CHAT), _use_corpus, slow=True),
     Reader("use of corpus.csv", written("corpus.csv", CSV), _use_corpus, slow=True),
     Reader("use of corpus.parquet", written("corpus.parquet", parquet({"text": LINES, "n": list(range(60))})), _use_corpus, slow=True),
     Reader("table.csv", written("table.csv", TABLE), import_canaries),

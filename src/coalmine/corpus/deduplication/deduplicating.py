@@ -110,7 +110,12 @@ def _deduplicated(
 ) -> Deduplication:
     """Write the corpus again, unless the very same call did that before."""
     options, progress = searching.options, searching.progress
-    with open_corpus(source, options.fields):
+    with open_corpus(source, options.fields) as corpus:
+        if corpus.rows is not None and options.exact is not None:
+            raise CorpusError(
+                f"{source} holds conversations, and repeated text is not cut out of their turns; leave out near duplicates alone "
+                "(--no-exact, or exact=None)"
+            )
         known = manifest_of(source, canaries)
     folder, manifests = target.parent, () if known.canaries is None else (MANIFEST_NAME,)
     written = (target.name, *manifests, REMOVED_FILE, REPORT_FILE)
