@@ -95,6 +95,9 @@ def test_exposures_of_assistant_canaries_are_those_of_the_model(
         assert (described["capability"], described["prefill"]) == ("chat scorer", prefill)
         found = expose(model.in_frame(ASSISTANT), canaries, method="exact")
         asked = [body["messages"][-1]["content"] for body in server.bodies]
+        assert [one.text for one in extract(model.in_frame(ASSISTANT), FORMAT, method="prompt").found] == [
+            "my pin is 49"
+        ]
     assert [result.exposure for result in found] == pytest.approx(expected, abs=1e-6)
     # Shared beginnings are asked about once, and nothing twice but what tests whether the server is still the same.
     assert 11 <= len({text for text in asked if text.startswith("my pin is ")}) <= 12

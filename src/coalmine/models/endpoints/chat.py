@@ -142,6 +142,11 @@ class ChatEndpointRanker(_InChat, EndpointRanker):
             return super().generate(prompts, length=length)
         return EndpointGenerator.generate(self, prompts, length=length)
 
+    def _generated(self, question: EndpointQuestion, answer: EndpointAnswer) -> Sequence[str]:
+        """The tokens of the text, without the one that ends the turn, which some servers list after them."""
+        tokens = super()._generated(question, answer)
+        return tokens[:-1] if tokens and "".join(tokens[:-1]) == answer.text else tokens
+
     def _check_top(self, question: EndpointQuestion, answer: EndpointAnswer) -> None:
         super()._check_top(question, answer)
         tokens = answer.tokens or ()
