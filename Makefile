@@ -21,10 +21,12 @@ test: setup browser compiler
 PROCESSES ?= 3
 every-test: setup
 	$(BIN)/python -m compileall -q src # once, where Python is told not to keep what it compiled
+	$(BIN)/python scripts/compile_tests.py
 	$(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -q
 
 # While you work: the linters, and the tests that neither train, serve nor open a browser.
 quick: setup compiler lint
+	$(BIN)/python scripts/compile_tests.py
 	$(BIN)/pytest -n 2 --dist loadfile -q -m 'not slow'
 
 # The documentation as a site in site/: generated pages first, then MkDocs, strict about broken links. Nothing is fetched.
