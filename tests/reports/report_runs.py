@@ -16,7 +16,7 @@ from coalmine.records.documents import write_sealed
 from coalmine.records.watching import Moment
 from coalmine.statistics import exact_exposure, log_linear_trend, reference_exposures
 from coalmine.storage.files import sha256_of_file
-from coalmine.training.finetuning.base import Base
+from coalmine.training.finetuning.base_checkpoint import Base
 from coalmine.training.finetuning.options import FinetuningOptions
 from coalmine.training.finetuning.record import FinetuningRecord
 from coalmine.training.options import TrainingOptions

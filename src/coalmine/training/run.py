@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-from fractions import Fraction
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from coalmine.engines.units import Arrays, Running
-from coalmine.errors import CorpusError, InputError, ModelOutputError
+from coalmine.engines.threads import computing_threads
+from coalmine.engines.units import Running
+from coalmine.errors import CorpusError
 from coalmine.models.reference.checkpoint import ModelFiles, model_files, model_of
 from coalmine.models.reference.networks import State, parameter_count
 from coalmine.randomness import child_seed
 from coalmine.records.watching import Moment
-from coalmine.storage.files import to_json
 from coalmine.training.data import TrainingData
+from coalmine.training.epochs import BITS, EpochRun, Position, StepData
 from coalmine.training.lessons import LessonBatch, lessons_of
 from coalmine.training.options import TrainingOptions
 from coalmine.training.record import EpochRecord, TrainingRecord, Watcher
-from coalmine.training.state import Learned, restore, state_arrays
+from coalmine.training.state import Learned
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from coalmine.records.privacy import PrivacyClaim
-
-BITS = 1 / float(np.log(2))
+    from collections.abc import Callable, Sequence
 
 _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "sgd": torch.optim.SGD,
@@ -43,24 +37,9 @@ _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 }
 
 
-class StepData(Protocol):
-    """What one step learns from."""
+class _TrainingPosition(Position, forbid_unknown_fields=True):
+    """How far a training has come."""
 
-    @property
-    def tokens(self) -> int:
-        """At how many places a loss is computed."""
-
-
-class _Position(msgspec.Struct, forbid_unknown_fields=True):
-    """How far a run has come; plain JSON, so that it can be kept."""
-
-    epoch: int = 0
-    batch: int = 0
-    step: int = 0
-    # Sums over the current epoch, in nats and tokens.
-    loss: float = 0.0
-    tokens: int = 0
-    epochs: list[EpochRecord] = msgspec.field(default_factory=list)
     watched: list[Moment] = msgspec.field(default_factory=list)
     best_epoch: int = 0
 
@@ -72,11 +51,10 @@ class Trained(NamedTuple):
     record: TrainingRecord
 
 
-class TrainingRun:
-    """Holds the network, the optimizer and the position, and moves them forward.
+class TrainingRun(EpochRun):
+    """Trains a reference network; `label` begins the notes of its progress."""
 
-    `running` keeps the state and gets the progress, which is `size` in all; `label` begins its notes.
-    """
+    position: _TrainingPosition
 
     def __init__(
         self,
@@ -90,21 +68,16 @@ class TrainingRun:
     ) -> None:
         if not data.training:
             raise CorpusError("there are no documents to train on; check the corpus")
-        self.data, self.options, self.running, self.watch = data, options, running, watch
-        self._size, self._label, self._reported = size, label, 0
-        self._tokens = sum(len(document) + 1 for document in data.training)
+        super().__init__(options, running, size=size, label=label)
+        self.data, self.options, self.watch = data, options, watch
+        self.tokens = sum(len(document) + 1 for document in data.training)
 
     def finish(self) -> Trained:
         """Train to the end, from what a stopped run kept if there is something."""
         self._prepare()
         options, position = self.options, self.position
-        self._report("resumed" if position.step else "")
-        stopped_early = self._should_stop()
-        with _threads(options.threads):
-            while position.epoch < options.epochs and not stopped_early:
-                self._run_epoch()
-                stopped_early = self._should_stop()
-                self.running.keep(self._state)
+        with computing_threads(options.threads):
+            stopped_early = self._run_epochs()
         self.network.load_state_dict(self.best)
         files = model_files(self.network, self.data.tokenizer)
         return Trained(
@@ -119,7 +92,7 @@ class TrainingRun:
                 validation_sha256=self.data.validation_sha256,
                 tokenizer_sha256=self.data.tokenizer_sha256,
                 documents=len(self.data.training),
-                tokens=self._tokens,
+                tokens=self.tokens,
                 parameters=parameter_count(self.network),
                 epochs=position.epochs,
                 best_epoch=position.best_epoch,
@@ -133,71 +106,21 @@ class TrainingRun:
         options = self.options
         torch.manual_seed(child_seed(options.seed, "train", "torch") % 2**63)
         self.lessons = lessons_of(self.data, options)
-        self.network = self.lessons.network
+        self.network = self.learning = self.lessons.network
         self.optimizer = _OPTIMIZERS[options.optimizer](
             self.network.parameters(), lr=options.rate, weight_decay=options.weight_decay
         )
-        self.position = _Position()
+        self.position = _TrainingPosition()
         self.best = self._copied_weights()
         self.carried: State = ()
-        kept = self.running.kept()
-        if kept is not None:
-            try:
-                (self.best, self.carried), position = restore(kept, self.network, self.optimizer)
-                self.position = msgspec.json.decode(position, type=_Position)
-            except (
-                KeyError,
-                RuntimeError,
-                TypeError,
-                ValueError,
-            ):  # a part is missing, or of another kind or shape
-                raise InputError(
-                    "the training that was stopped here was begun by another version of coalmine, and cannot be resumed; "
-                    "remove its unfinished files to train from the start"
-                ) from None
-
-    def _run_epoch(self) -> None:
-        position = self.position
-        batches = self._batches()
-        self.network.train()
-        while position.batch < len(batches):
-            batch = batches[position.batch]
-            position.loss += self._learn(batch)
-            position.tokens += batch.tokens
-            position.batch += 1
-            position.step += 1
-            self._report(f"epoch {position.epoch + 1}, {self._mean_bits():.3f} bits per token")
-            if (
-                self.watch is not None
-                and position.step % self.watch.every == 0
-                and position.batch < len(batches)
-            ):
-                self._measure()
-            self.running.keep(self._state)
-        self._end_epoch(len(batches))
+        resumed = self._resumed(_TrainingPosition)
+        if resumed is not None:
+            (self.best, self.carried), self.position = resumed
 
     def _batches(self) -> Sequence[StepData]:
-        """Those of the epoch that the run is in."""
         return self.lessons.training(self.position.epoch)
 
-    def _claim(self) -> PrivacyClaim | msgspec.UnsetType:
-        """What is claimed about privacy."""
-        return msgspec.UNSET
-
-    def _share_done(self) -> Fraction:
-        """How much of the whole is done."""
-        tokens = len(self.position.epochs) * self._tokens + self.position.tokens
-        return Fraction(tokens, self._tokens * self.options.epochs)
-
-    def _report(self, note: str) -> None:
-        """Report how much of the whole is done."""
-        done = int(self._size * self._share_done())
-        amount, self._reported = done - self._reported, done
-        with contextlib.suppress(KeyboardInterrupt):  # `keep` stops the run too, after keeping the state
-            self.running.advance(amount, f"{self._label}: {note}" if self._label and note else note)
-
     def _learn(self, batch: Any) -> float:
-        """One of `_batches`; returns its loss in nats, summed over its tokens."""
         tokens: int = batch.tokens
         self.optimizer.zero_grad(set_to_none=True)
         logits, state = self.lessons.predict(batch, self.carried)
@@ -209,39 +132,22 @@ class TrainingRun:
         self.optimizer.step()
         return self._checked_loss(float(summed.detach()), tokens)
 
-    def _checked_loss(self, loss: float, tokens: int) -> float:
-        """The summed loss of a step, unless it is useless."""
-        bits = loss * BITS / tokens
-        # A loss far worse than guessing is as useless as NaN.
-        if not bits < 100 * np.log2(self.data.tokenizer.size):
-            raise self._diverged(f"the loss became {bits:.3g} bits per token")
-        return loss
+    def _vocabulary(self) -> int:
+        return self.data.tokenizer.size
 
-    def _diverged(self, how: str) -> ModelOutputError:
-        return ModelOutputError(
-            f"training diverged at step {self.position.step + 1}: {how}; "
-            f"use a smaller learning rate than {self.options.rate}"
-        )
+    def _after_step(self) -> None:
+        if self.watch is not None and self.position.step % self.watch.every == 0:
+            self._measure()
 
-    def _end_epoch(self, steps: int) -> None:
+    def _after_epoch(self, record: EpochRecord) -> None:
         position = self.position
-        validation = self._validation_bits()
-        record = EpochRecord(
-            epoch=position.epoch + 1,
-            steps=steps,
-            training_loss_bits=self._mean_bits() if position.tokens else None,
-            validation_loss_bits=validation,
-        )
-        seen = [r.validation_loss_bits for r in position.epochs if r.validation_loss_bits is not None]
-        position.epochs.append(record)
-        if self._is_kept(validation, seen):
+        seen = [
+            one.validation_loss_bits for one in position.epochs[:-1] if one.validation_loss_bits is not None
+        ]
+        if self._is_kept(record.validation_loss_bits, seen):
             position.best_epoch = record.epoch
             self.best = self._copied_weights()
-        if self.watch is not None:
-            self._measure()
-        position.epoch += 1
-        position.batch = position.tokens = 0
-        position.loss = 0.0
+        self._measure()
         self.carried = ()
 
     def _is_kept(self, validation: float | None, earlier: Sequence[float]) -> bool:
@@ -278,12 +184,8 @@ class TrainingRun:
         record = Moment(step=self.position.step, epoch=self.position.epoch + 1, seen=seen)
         self.position.watched.append(record)
 
-    def _state(self) -> Arrays:
-        learned = Learned(self.best, self.carried)
-        return state_arrays(self.network, self.optimizer, learned, to_json(self.position))
-
-    def _mean_bits(self) -> float:
-        return self.position.loss * BITS / max(1, self.position.tokens)
+    def _learned(self) -> Learned:
+        return Learned(self.best, self.carried)
 
     def _copied_weights(self) -> dict[str, Tensor]:
         return {name: tensor.detach().clone() for name, tensor in self.network.state_dict().items()}
@@ -292,13 +194,3 @@ class TrainingRun:
 def _summed_loss(logits: Tensor, batch: LessonBatch) -> Tensor:
     """In nats, over all places with a loss."""
     return F.cross_entropy(logits, batch.with_loss(batch.expected), reduction="sum")
-
-
-@contextlib.contextmanager
-def _threads(number: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -10,7 +10,7 @@ from coalmine import expose, finetune, load_model, score_texts, verify_run
 from coalmine.audits import compare_runs, read_run
 from coalmine.errors import CorpusError, InputError, ModelError, ModelOutputError
 from coalmine.models import check_model
-from coalmine.training.finetuning.base import open_base
+from coalmine.training.finetuning.base_checkpoint import open_base
 from coalmine.training.finetuning.options import FinetuningOptions
 from coalmine.training.finetuning.rows import batch_of, epoch_batches, windows_of
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from coalmine import finetune, load_model, quantize, verify_run
 from coalmine.corpus import Fields
 from coalmine.errors import AlteredError, CorpusError, InputError
-from coalmine.training.finetuning.base import open_base
+from coalmine.training.finetuning.base_checkpoint import open_base
 from coalmine.training.finetuning.options import FinetuningOptions
 from coalmine.training.finetuning.private_run import WindowUnits
 from coalmine.training.finetuning.rows import windows_of

@@ -15,7 +15,7 @@ from coalmine.errors import InputError
 from coalmine.models.reference.tokens import ReferenceTokenizer
 from coalmine.randomness import child_seed
 from coalmine.training.data import TrainingText
-from coalmine.training.finetuning.base import Base, base_in
+from coalmine.training.finetuning.base_checkpoint import Base, base_in
 from coalmine.training.finetuning.options import FinetuningOptions, finetuning_options
 from coalmine.training.finetuning.tuner import save_finetuned
 from coalmine.training.finetuning.work import FinetuningWork

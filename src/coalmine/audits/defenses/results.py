@@ -17,7 +17,7 @@ from coalmine.records.documents import Document, Origin
 from coalmine.records.privacy import DescribedClaim
 from coalmine.statistics.differences import Difference
 from coalmine.statistics.epsilon.claimed import Verdict
-from coalmine.training.finetuning.base import Base
+from coalmine.training.finetuning.base_checkpoint import Base
 from coalmine.training.finetuning.options import FinetuningOptions
 from coalmine.training.options import TrainingOptions
 

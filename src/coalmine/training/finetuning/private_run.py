@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 
 import msgspec
 import numpy as np
 import torch
 from torch import Tensor
 
-from coalmine.engines.units import Arrays
-from coalmine.errors import InputError
 from coalmine.models.protocols import IntArray
 from coalmine.records.privacy import PrivacyClaim
 from coalmine.training.finetuning.record import RECORD_FILE
 from coalmine.training.finetuning.rows import WindowBatch, Windows, batch_of
 from coalmine.training.finetuning.run import FinetuningRun
 from coalmine.training.private.card import not_covered
-from coalmine.training.private.noise import new_key
-from coalmine.training.private.options import PrivateOptions
-from coalmine.training.private.steps import DrawnUnits, PrivateSteps
-from coalmine.training.private.units import Rows, UnitPasses, rows_that_fit, units_of
+from coalmine.training.private.epochs import PrivateEpochs
+from coalmine.training.private.units import Rows, UnitPasses
 from coalmine.visible import visible
 
 
@@ -65,44 +60,14 @@ class WindowUnits(UnitPasses):
         )
 
 
-class PrivateFinetuning(FinetuningRun):
+class PrivateFinetuning(PrivateEpochs, FinetuningRun):
     """A fine-tuning whose steps are private."""
 
     def _prepare(self) -> None:
         super()._prepare()
-        options, windows = self.options, self.training
-        if not isinstance(options.private, PrivateOptions):
-            raise InputError("this fine-tuning has no options of privacy; give dp_epsilon or dp_noise")
-        self.private = options.private
-        units = units_of(self.documents, self.users, self.private.unit)
-        self.steps = PrivateSteps(
-            self.private,
-            new_key(options, self.fingerprint),
-            units=len(units),
-            batch_size=options.batch_size,
-            epochs=options.epochs,
-        )
+        self._account(self.options, self.documents, self.users, self.fingerprint)
         like = next(self.network.parameters())
-        reader = WindowUnits(windows, units, self._losses, like)
-        rows = self.private.rows or rows_that_fit(self.length, self.tuned.reader.tokenizer.size)
-        self.steps.begin(self.network, reader, rows, self.running.kept())
-
-    def _state(self) -> Arrays:
-        return super()._state() | self.steps.state()
-
-    def _batches(self) -> Sequence[DrawnUnits]:
-        return self.steps.draws(self.position.epoch)
-
-    def _learn(self, batch: DrawnUnits) -> float:
-        """One step: the clipped gradients of the units that were drawn, if any, and noise."""
-        loss = self.steps.make_gradients(batch, self.position.step)
-        if loss is None:
-            raise self._diverged("the norm of a gradient is not a number")
-        self.optimizer.step()
-        return self._checked_loss(loss, batch.tokens) if batch.tokens else 0.0
-
-    def _share_done(self) -> Fraction:
-        return Fraction(self.position.step, self.steps.number)
+        self._begin(WindowUnits(self.training, self.units, self._losses, like), self.length)
 
     def _claim(self) -> PrivacyClaim | msgspec.UnsetType:
         held_out = self.text.held_out is None and bool(self.validation.tokens)

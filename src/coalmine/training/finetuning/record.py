@@ -14,7 +14,7 @@ from coalmine.models.reference.checkpoint import FINETUNING_FILE, FINETUNING_SCH
 from coalmine.records.contradictions import count_problems, in_range
 from coalmine.records.documents import Document, Origin
 from coalmine.storage.files import PUBLIC, to_json
-from coalmine.training.finetuning.base import Base, result_files
+from coalmine.training.finetuning.base_checkpoint import Base, result_files
 from coalmine.training.finetuning.options import FinetuningOptions
 from coalmine.training.private.card import written_card
 from coalmine.training.record import EpochRecord, privacy_problems

@@ -14,7 +14,7 @@ from coalmine.models.protocols import IntArray
 from coalmine.models.tokenizing import OpenTokenizer
 from coalmine.randomness import arrays
 from coalmine.training.data import IGNORED
-from coalmine.training.finetuning.base import TunedNetwork
+from coalmine.training.finetuning.base_checkpoint import TunedNetwork
 from coalmine.training.finetuning.options import USUAL_WINDOW, FinetuningOptions
 from coalmine.training.lessons import BATCHES_SORTED_TOGETHER, cut, padded
 

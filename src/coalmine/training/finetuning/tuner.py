@@ -26,7 +26,7 @@ from coalmine.storage.files import (
 from coalmine.storage.unfinished import sole_use
 from coalmine.storage.work_files import remove_abandoned
 from coalmine.training.data import TrainingText, read_corpus
-from coalmine.training.finetuning.base import base_in, result_files, taken_over_from
+from coalmine.training.finetuning.base_checkpoint import base_in, result_files, taken_over_from
 from coalmine.training.finetuning.options import FinetuningOptions, finetuning_options
 from coalmine.training.finetuning.record import (
     FINETUNINGS,

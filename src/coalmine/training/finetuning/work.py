@@ -10,7 +10,7 @@ import numpy as np
 from coalmine.engines.units import Arrays, Run, Running, Unit
 from coalmine.records.documents import sealed
 from coalmine.training.data import TrainingText
-from coalmine.training.finetuning.base import Base
+from coalmine.training.finetuning.base_checkpoint import Base
 from coalmine.training.finetuning.options import FinetuningOptions
 from coalmine.training.finetuning.record import RECORD_FILE, fingerprint
 from coalmine.training.private.card import with_card

@@ -15,7 +15,7 @@ from coalmine.models.protocols import FloatArray, IntArray
 from coalmine.models.reference.networks import Network
 from coalmine.randomness import arrays
 from coalmine.training.data import IGNORED
-from coalmine.training.run import BITS
+from coalmine.training.epochs import BITS
 from coalmine.training.unlearning.options import UnlearnOptions
 
 # Longer documents are read in parts of so many tokens, each after the separator.
