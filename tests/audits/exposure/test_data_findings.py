@@ -308,3 +308,24 @@ def test_claims_controls_and_baselines_that_are_not_there():
     beside, alone = made.recitations(calm, baseline=True), made.recitations(calm)
     for documents, told in (([alone], True), ([beside], False), ([beside, alone], True)):
         assert ("CM909" in codes(made.run_of(recitations=documents))) == told
+
+
+@pytest.mark.parametrize(
+    ("measured", "seen", "told"),
+    [(("a", "a"), "a", False), (("a", None), None, False), (("a", "b"), None, True), (("a",), "b", True)],
+)
+def test_different_chat_templates_are_told(measured, seen, told):
+    documents = [
+        made.document(
+            [made.result("a", exactly())],
+            model={"weights_sha256": "1", **({} if one is None else {"chat_template_sha256": one})},
+        )
+        for one in measured
+    ]
+    more = {} if seen is None else {"chat_template_sha256": seen}
+    watch = WatchedTraining(watch={"method": "references"}, watched=[look(1, 1.0)], **more)
+    templates = found(made.run_of(*documents, watches=[watch]), "CM506")
+    assert bool(templates) == told
+    if told:
+        assert templates[0].severity == "medium"
+        assert "2 different chat templates" in templates[0].evidence

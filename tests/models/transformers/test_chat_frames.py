@@ -3,13 +3,17 @@
 import math
 import pickle
 
+import msgspec
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 
-from coalmine import CanarySet, Format, expose, score_texts
+from coalmine import CanarySet, ExposureWatch, Format, expose, load_model, score_texts
 from coalmine.audits.extraction.certificate import verify_certificate
 from coalmine.audits.extraction.measuring import verify_extraction
+from coalmine.audits.watching.results import read_watched
 from coalmine.errors import InputError, ModelError, NotMeasurableError
+from coalmine.integrations.exposure_log import ExposureLog
 from coalmine.models import ScriptedModel, from_transformers
 from coalmine.models.transformers.chat import template_sha256
 from coalmine.records.chat import Frame, Turn
@@ -205,3 +209,38 @@ def test_a_header_that_shares_a_token_with_the_content_is_refused():
     tokenizer = chatml("{% for message in messages %}th{{ message['content'] }}{% endfor %}")
     with pytest.raises(ModelError, match="shares a token with the content"):
         expose(from_transformers(network_of(tokenizer), tokenizer), canaries_of())
+
+
+def test_an_adapter_and_its_base_are_in_the_same_frame():
+    tokenizer = chatml()
+    network = network_of(tokenizer)
+    alone = from_transformers(network, tokenizer).in_frame(USER)
+    expected = score_texts(alone, TEXTS)
+    adapted = get_peft_model(network, LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False))
+    model = from_transformers(adapted, tokenizer).in_frame(USER)
+    assert model.reference.context == model.context
+    assert model.reference.describe()["frame"] == model.describe()["frame"]
+    assert score_texts(model.reference, TEXTS).tolist() == pytest.approx(expected.tolist(), abs=1e-9)
+    assert abs(score_texts(model, TEXTS) - expected).max() > 1e-3
+
+
+def test_a_saved_checkpoint_keeps_its_template(tmp_path):
+    tokenizer = inst()
+    network_of(tokenizer).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    model = load_model(tmp_path, precision="float64").in_frame(ASSISTANT)
+    assert model.describe()["chat_template_sha256"] == template_sha256(tokenizer)
+    again = model.load_again().in_frame(ASSISTANT)
+    assert score_texts(again, TEXTS).tolist() == score_texts(model, TEXTS).tolist()
+
+
+def test_a_callback_records_the_template(tmp_path):
+    tokenizer = chatml()
+    canaries = canaries_of(frame=USER, references=10)
+    log = ExposureLog(ExposureWatch(canaries), trainer="a test")
+    log.begin(tmp_path / "seen.json", 0)
+    network = network_of(tokenizer)
+    log.look(network, tokenizer, step=1, epoch=0.5, when="step")
+    assert read_watched(tmp_path / "seen.json").chat_template_sha256 == template_sha256(tokenizer)
+    bits = [one["log_perplexity_bits"] for one in msgspec.to_builtins(log.moments[0].seen)]
+    assert bits == pytest.approx(list(plainly(network, tokenizer, USER, TEXTS).values()), abs=1e-9)
