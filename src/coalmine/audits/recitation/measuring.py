@@ -41,7 +41,8 @@ from coalmine.corpus.index.queries import CorpusIndex
 from coalmine.engines.engine import Engine, open_engine
 from coalmine.engines.ledger import Ledger
 from coalmine.errors import InputError, ModelOutputError, NotMeasurableError
-from coalmine.models.protocols import MaskedModel, Model, PairModel
+from coalmine.models.contexts import NOTHING, Context
+from coalmine.models.protocols import ContextualModel, MaskedModel, Model, PairModel
 from coalmine.progress import Progress, Silent
 from coalmine.storage.files import make_directory, together
 from coalmine.visible import visible
@@ -82,6 +83,8 @@ def recite(
     asked = [models] if isinstance(models, Model) else list(models)
     everyone = asked if baseline is None else [*asked, baseline]
     corpus = index if isinstance(index, CorpusIndex) else CorpusIndex.open(index)
+    if corpus.manifest.tokenizer.chat_template_sha256:
+        everyone = [_as_written(one) for one in everyone]
     folder, shown = None if out is None else Path(out), progress or Silent()
     planned = _planned(everyone, corpus, given, shown)
     said = _ask_all(everyone, planned, corpus, folder, engine, shown)
@@ -100,6 +103,12 @@ def recite(
     )
     result = msgspec.structs.replace(result, warnings=warnings, not_measured=said.missing)
     return result if folder is None else _written(result, folder, said, record)
+
+
+def _as_written(model: Model) -> Model:
+    """A model that reads conversations as the index has them: their template wrote all that comes before a sequence."""
+    chosen = isinstance(model, ContextualModel) and model.contexts is not None
+    return model.in_context(Context("none", (), NOTHING)) if chosen else model
 
 
 class _Planned(NamedTuple):

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.corpus.files.corpora import Corpus
-from coalmine.corpus.files.documents import CorpusDocument
+from coalmine.corpus.files.documents import CorpusDocument, DocumentBlock
 from coalmine.corpus.files.reading import nonempty_blocks
 from coalmine.corpus.index.shards import to_symbols
-from coalmine.corpus.index.tokenizing import ByteTokens, IndexTokenizer
-from coalmine.errors import ModelError
+from coalmine.corpus.index.tokenizing import ByteTokens, IndexTokenizer, template_in, written_turns
+from coalmine.errors import CorpusError, ModelError
 from coalmine.models.protocols import IntArray
+from coalmine.records.chat import Turn
 
 _GROUP_CHARACTERS = 1 << 17
 
@@ -41,7 +43,7 @@ def batches(corpus: Corpus, tokenizer: IndexTokenizer, symbol_bytes: int, *, ski
     if isinstance(tokenizer, ByteTokens):
         yield from _byte_batches(corpus, skip)
         return
-    for documents in _groups(corpus, skip):
+    for documents in _groups(corpus, tokenizer, skip):
         numbers = np.array([document.number for document in documents], dtype=np.int64)
         found = tokenizer.encode_documents([document.text for document in documents])
         lengths = np.array([len(tokens) for tokens in found], dtype=np.int64)
@@ -58,12 +60,27 @@ def _byte_batches(corpus: Corpus, skip: int) -> Iterator[Batch]:
             yield batch.part(known, block.count, 1)
 
 
-def _groups(corpus: Corpus, skip: int) -> Iterator[list[CorpusDocument]]:
+def _documents(block: DocumentBlock, corpus: Corpus, tokenizer: IndexTokenizer) -> Sequence[CorpusDocument]:
+    """The documents of a block; conversations as the chat template writes them, where the tokenizer has one."""
+    documents = block.documents()
+    if corpus.rows is None or template_in(tokenizer) is None:
+        return documents
+    found = []
+    for document, turns in zip(documents, block.conversations(), strict=True):
+        try:
+            text = written_turns(tokenizer, [Turn(turn.role, turn.content) for turn in turns])
+        except ModelError as problem:
+            raise CorpusError(f"{corpus.path}, {corpus.kind.unit} {document.number}: {problem}") from None
+        found.append(msgspec.structs.replace(document, text=text))
+    return found
+
+
+def _groups(corpus: Corpus, tokenizer: IndexTokenizer, skip: int) -> Iterator[list[CorpusDocument]]:
     """The documents in groups that are tokenized together; small ones, because lists of tokens take much memory."""
     for block in nonempty_blocks(corpus):
         group: list[CorpusDocument] = []
         characters = 0
-        for document in block.documents()[max(0, skip - block.first) :]:
+        for document in _documents(block, corpus, tokenizer)[max(0, skip - block.first) :]:
             group.append(document)
             characters += len(document.text)
             if characters > _GROUP_CHARACTERS:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+from msgspec import UNSET
 from numpy.typing import NDArray
 
 from coalmine.corpus.files.documents import Fields
@@ -32,7 +33,7 @@ from coalmine.corpus.index.shards import (
     write_file,
 )
 from coalmine.corpus.index.sorting import LARGEST_SORT, sorted_suffixes
-from coalmine.corpus.index.tokenizing import IndexTokenizer, description_bytes, index_tokenizer
+from coalmine.corpus.index.tokenizing import IndexTokenizer, description_bytes, index_tokenizer, template_in
 from coalmine.engines.engine import Engine, open_engine
 from coalmine.engines.ledger import UNITS_FILE, Ledger
 from coalmine.engines.units import Arrays, Run, Running, Unit, facts_digest, unit_key
@@ -64,6 +65,8 @@ class _IndexPlan(msgspec.Struct, frozen=True):
     symbol_bytes: int
     # No shard is longer than this many symbols, unless a single document is.
     shard_symbols: int
+    # The SHA-256 of the chat template that conversations are written with; None where they are not.
+    chat_template_sha256: str | None = None
 
     def fingerprint(self) -> str:
         """A hash that differs between any two plans."""
@@ -105,9 +108,10 @@ def build_index(
     chosen = IndexOptions.of(options, changes)
     source, folder = Path(corpus), Path(out)
     cutter = index_tokenizer(chosen.tokenizer)
-    with open_corpus(source, chosen.fields):
+    with open_corpus(source, chosen.fields) as opened_corpus:
         new = not folder.exists()  # the corpus can be opened, so there will be something to put there
-    plan = _plan(source, cutter, described := description_bytes(cutter), chosen)
+        template = None if opened_corpus.rows is None else template_in(cutter)
+    plan = _plan(source, cutter, described := description_bytes(cutter), chosen, template)
     with sole_use(folder):
         _check_place(folder)
         if (folder / MANIFEST_FILE).is_file() and not overwrite:
@@ -122,7 +126,9 @@ def build_index(
     return CorpusIndex.open(folder, verify=False)
 
 
-def _plan(source: Path, cutter: IndexTokenizer, described: bytes, options: IndexOptions) -> _IndexPlan:
+def _plan(
+    source: Path, cutter: IndexTokenizer, described: bytes, options: IndexOptions, template: str | None
+) -> _IndexPlan:
     width = symbol_bytes_for(cutter.size)
     return _IndexPlan(
         SCHEMA,
@@ -132,6 +138,7 @@ def _plan(source: Path, cutter: IndexTokenizer, described: bytes, options: Index
         width,
         # The symbols, 4 bytes of suffix array for each of their bytes, and some room for what is small.
         max(2, min(options.memory // (5 * width + 1), LARGEST_SORT // width)),
+        template,
     )
 
 
@@ -178,7 +185,9 @@ def _finish(
     manifest = IndexManifest(
         schema=SCHEMA,
         corpus=CorpusRecord(source.name, sha256, plan.fields),
-        tokenizer=TokenizerRecord(cutter.kind, cutter.size, plan.tokenizer_sha256),
+        tokenizer=TokenizerRecord(
+            cutter.kind, cutter.size, plan.tokenizer_sha256, plan.chat_template_sha256 or UNSET
+        ),
         documents=sum(shard.documents for shard in shards),
         tokens=sum(shard.tokens for shard in shards),
         symbol_bytes=plan.symbol_bytes,
@@ -200,7 +209,9 @@ def _check_place(folder: Path) -> None:
 def _existing(folder: Path, source: Path, plan: _IndexPlan, progress: Progress | None) -> CorpusIndex:
     """The index that exists already, if it is the one that was asked for."""
     there = load_manifest(folder)
+    written = there.tokenizer.chat_template_sha256 or None
     same = (there.tokenizer.sha256, there.corpus.fields) == (plan.tokenizer_sha256, plan.fields)
+    same &= written == plan.chat_template_sha256
     if not same or there.corpus.sha256 != sha256_of_file(source):
         raise InputError(
             f"{folder} holds the index of another corpus, or with another tokenizer or fields; "

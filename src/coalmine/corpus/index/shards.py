@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 import numpy as np
+from msgspec import UNSET, UnsetType
 from numpy.typing import NDArray
 
 from coalmine.corpus.files.documents import Fields
@@ -72,6 +73,8 @@ class TokenizerRecord(msgspec.Struct, frozen=True):
     kind: str
     size: int
     sha256: str
+    # The SHA-256 of the chat template that conversations were written with; not there for texts.
+    chat_template_sha256: str | UnsetType = UNSET
 
 
 class IndexManifest(msgspec.Struct, frozen=True, kw_only=True):

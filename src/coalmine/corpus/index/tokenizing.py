@@ -23,10 +23,12 @@ from coalmine.models.reference.tokens import (
     WordTokenizer,
     tokenizer_from_dict,
 )
+from coalmine.models.transformers.chat import rendered_chat, template_sha256
 from coalmine.models.transformers.libraries import as_model_error
 from coalmine.models.transformers.model_files import TOKENIZER_FILE, check_json
 from coalmine.models.transformers.subwords import SubwordTokenizer, encoded
 from coalmine.models.transformers.token_ids import check_ids, check_vocabulary, check_written_ids
+from coalmine.records.chat import Turn
 
 
 class IndexTokenizer(Protocol):
@@ -120,7 +122,9 @@ class SubwordTokens:
 
     kind: ClassVar[str] = "subwords"
 
-    def __init__(self, written: str) -> None:
+    def __init__(self, written: str, chat: Any = None) -> None:
+        """`chat` is the tokenizer of transformers, if it has a chat template, which conversations are written with."""
+        self.chat = chat
         try:
             from tokenizers import Tokenizer
         except ImportError:
@@ -238,13 +242,16 @@ def _from_directory(directory: Path) -> IndexTokenizer:
         )
     check_json(directory)
     check_vocabulary(directory)
-    tokenizer = SubwordTokens(_as_transformers_reads(directory))
+    tokenizer = SubwordTokens(*_as_transformers_reads(directory))
     check_written_ids(directory, tokenizer._backend)  # noqa: SLF001 - of this module
     return tokenizer
 
 
-def _as_transformers_reads(directory: Path) -> str:
-    """The tokenizer as the model's own loader makes it, which may differ from the file; without transformers, the file."""
+def _as_transformers_reads(directory: Path) -> tuple[str, Any]:
+    """The tokenizer as the model's own loader makes it, which may differ from the file; without transformers, the file.
+
+    The second is the loader's own tokenizer, where it has a chat template.
+    """
     try:
         from coalmine.models.transformers.pretrained import load_tokenizer
 
@@ -252,5 +259,16 @@ def _as_transformers_reads(directory: Path) -> str:
         written: str = loaded.backend_tokenizer.to_str()
     except (ImportError, ModelError, AttributeError):
         # A directory with a tokenizer and no model has no config to load it by, so its file is read as it is.
-        return (directory / TOKENIZER_FILE).read_text(encoding="utf-8")
-    return written
+        return (directory / TOKENIZER_FILE).read_text(encoding="utf-8"), None
+    return written, loaded if getattr(loaded, "chat_template", None) else None
+
+
+def template_in(tokenizer: IndexTokenizer) -> str | None:
+    """The SHA-256 of the chat template that a tokenizer writes conversations with; None where it has none."""
+    chat = getattr(tokenizer, "chat", None)
+    return None if chat is None else template_sha256(chat)
+
+
+def written_turns(tokenizer: IndexTokenizer, turns: Sequence[Turn]) -> str:
+    """A conversation as the chat template of a tokenizer that has one writes it."""
+    return rendered_chat(getattr(tokenizer, "chat", None), turns)
