@@ -1,5 +1,6 @@
 """Canaries of chat data are scored as the turns that they are, with the numbers of a plain loop over transformers."""
 
+import json
 import math
 import pickle
 
@@ -8,10 +9,20 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 
-from coalmine import CanarySet, ExposureWatch, Format, expose, load_model, score_texts
+from coalmine import (
+    CanarySet,
+    ExposureWatch,
+    Format,
+    expose,
+    load_model,
+    plant,
+    recite,
+    score_texts,
+)
 from coalmine.audits.extraction.certificate import verify_certificate
 from coalmine.audits.extraction.measuring import verify_extraction
 from coalmine.audits.watching.results import read_watched
+from coalmine.corpus import build_index
 from coalmine.errors import InputError, ModelError, NotMeasurableError
 from coalmine.integrations.exposure_log import ExposureLog
 from coalmine.models import ScriptedModel, from_transformers
@@ -244,3 +255,44 @@ def test_a_callback_records_the_template(tmp_path):
     assert read_watched(tmp_path / "seen.json").chat_template_sha256 == template_sha256(tokenizer)
     bits = [one["log_perplexity_bits"] for one in msgspec.to_builtins(log.moments[0].seen)]
     assert bits == pytest.approx(list(plainly(network, tokenizer, USER, TEXTS).values()), abs=1e-9)
+
+
+def test_planted_rows_are_what_is_scored(tmp_path):
+    tokenizer = chatml()
+    rows = [
+        {"messages": [{"role": "user", "content": f"Hello {n}?"}, {"role": "assistant", "content": "Yes."}]}
+        for n in range(4)
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    planted = plant(
+        tmp_path / "rows.jsonl", "my pin is {digits:2}", out=tmp_path / "planted", repeat=1, canaries=2, references=5, withhold=0
+    )  # fmt: skip
+    canaries = planted.canaries
+    model = from_transformers(network_of(tokenizer), tokenizer).in_frame(canaries.frame)
+    before = list(model.context)
+    trained = [
+        tokenizer.apply_chat_template(json.loads(line)["messages"], tokenize=True)["input_ids"]
+        for line in planted.corpus.read_text().splitlines()
+    ]
+    for canary in canaries:
+        own = [*before, *model.tokenizer.encode(canary.text)]
+        assert sum(tokens[: len(own)] == own for tokens in trained) == 1
+    # An index of the same rows holds the same tokens, headers included.
+    tokenizer.save_pretrained(tmp_path / "model")
+    network_of(tokenizer).save_pretrained(tmp_path / "model")
+    index = build_index(planted.corpus, tmp_path / "index", tokenizer=tmp_path / "model")
+    assert index.tokens == sum(map(len, trained))
+    assert [index.count(tokens) for tokens in trained] == [1] * len(trained)
+    assert index.manifest.tokenizer.chat_template_sha256 == template_sha256(tokenizer)
+    plain = from_transformers(network_of(tokenizer), tokenizer)
+    found = recite(plain, index, contexts=[8], suffix=4)
+    assert found.models[0].description["context"].startswith("nothing")
+    assert found.sequences
+
+
+def test_the_end_of_a_content_that_is_cut_otherwise_is_told():
+    tokenizer = chatml(PLAIN.replace("}}\n{% endfor", "}}th\n{% endfor"))
+    model = from_transformers(network_of(tokenizer), tokenizer)
+    form = Format("the code {digits:2} is wi")
+    found = expose(model, canaries_of(form, ["the code 42 is wi"]), method="exact")
+    assert any("the last token of 1 of 1 canaries" in one for one in found.warnings)

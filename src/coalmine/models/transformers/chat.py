@@ -21,6 +21,8 @@ from coalmine.records.chat import Frame, Turn
 
 # What stands for a content while a template is looked at. Templates that change case, or cut at punctuation, change it.
 MARKER = "Coalmine7Content3Marker"
+# What follows a canary inside a turn that was there already: the line break after it, and any text.
+_REST_OF_TURN = "\nA"
 # A content of fewer characters is not looked for in what a template says: it may be a word of the sentence.
 _QUOTED = 4
 
@@ -163,7 +165,8 @@ class ChatTemplate:
                 continue
             with contextlib.suppress(NoTokenError):  # the text has no score, and its own reason
                 cut = [*tokens.given, *tokens.encode(text)]
-                shared += tokens.whole(rendered)[: len(cut)] != cut
+                followed = _REST_OF_TURN if written.frame.place == "inside" else written.after
+                shared += tokens.whole(written.before + text + followed)[: len(cut)] != cut
         if changed:
             raise ModelError(
                 f"the chat template changes {changed} of {len(texts)} texts, such as by removing spaces at their beginning or end, so that "
