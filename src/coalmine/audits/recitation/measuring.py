@@ -107,8 +107,9 @@ def recite(
 
 def _as_written(model: Model) -> Model:
     """A model that reads conversations as the index has them: their template wrote all that comes before a sequence."""
-    chosen = isinstance(model, ContextualModel) and model.contexts is not None
-    return model.in_context(Context("none", (), NOTHING)) if chosen else model
+    if not isinstance(model, ContextualModel) or model.contexts is None:
+        return model
+    return model.in_context(Context("none", (), NOTHING))
 
 
 class _Planned(NamedTuple):
