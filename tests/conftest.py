@@ -64,6 +64,8 @@ SLOW = {
     "cli/test_hostile_names.py",
     "cli/test_secrets_stay.py",
     "cli/test_streams.py",
+    "corpus/chat/test_chat_lines.py",
+    "corpus/chat/test_chat_tables.py",
     "corpus/deduplication/test_deduplicating.py",
     "corpus/files/test_corpus_reading.py",
     "corpus/files/test_embedded.py",
