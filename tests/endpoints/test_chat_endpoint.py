@@ -10,6 +10,7 @@ from coalmine.errors import InputError, NotMeasurableError
 from coalmine.models import ConformanceError, connect, text_sequence
 from coalmine.models.distribution_checks import check_limited
 from coalmine.models.endpoints.answers import UnusableAnswerError, read_answer
+from coalmine.models.endpoints.streams import joined_stream
 from coalmine.records.chat import Frame
 from endpoints.fault_proxy import Fault, FaultProxy
 from models.endpoint_servers import twisted
@@ -210,6 +211,36 @@ def test_answers_are_cached_and_capped(url, tokenizer, canaries, expected, tmp_p
         found = expose(model.in_frame(ASSISTANT), canaries, method="exact")
         assert model.spent()["requests"] <= 4
     assert [result.exposure for result in found] == pytest.approx(expected, abs=1e-6)
+
+
+def test_streams_are_joined(url, tokenizer):
+    streaming = {"request_fields": {"stream": True, "stream_options": {"include_usage": True}}}
+    with (
+        connect(url, tokenizer=tokenizer, **QUICK) as plain,
+        connect(url, tokenizer=tokenizer, **QUICK, **streaming) as streamed,
+    ):
+        texts = [f"my pin is {pin}" for pin in SHARES]
+        found = [
+            [score.log_perplexity_bits for score in model.in_frame(ASSISTANT).score_text(texts)]
+            for model in (plain, streamed)
+        ]
+        assert streamed.describe()["capability"] == "chat scorer"
+    assert found[0] == pytest.approx(found[1], abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'data: {"choices": []}\n\n',
+        b"data: {\n\ndata: [DONE]\n\n",
+        b'data: {"choices": []}\n\ndata: [DONE]\n\n',
+        b'data: {"choices": [{"index": 1, "delta": {"content": "x"}}]}\n\ndata: [DONE]\n\n',
+        b'data: {"choices": [{"logprobs": {"content": "x"}}]}\n\ndata: [DONE]\n\n',
+    ],
+)
+def test_streams_that_are_not_whole_are_refused(content):
+    with pytest.raises(UnusableAnswerError, match="stream"):
+        joined_stream(content)
 
 
 @pytest.mark.parametrize(

@@ -81,13 +81,17 @@ class EndpointQuestion(msgspec.Struct, frozen=True, kw_only=True):
         turns = () if self.chat is None else self.chat.before
         return len(self.prompt.encode()) + 2 + sum(len(turn.content.encode()) + 32 for turn in turns)
 
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What it is about, as the server reads it: the same for two ways to say the same."""
+        return {"prompt": self.prompt} if self.chat is None else self.chat.body(self.prompt)
+
     def body(self, model: str, more: Mapping[str, Any]) -> dict[str, Any]:
         """The request as the server reads it, with `more` fields besides those of the API."""
-        asked = {"prompt": self.prompt} if self.chat is None else self.chat.body(self.prompt)
         body: dict[str, Any] = {
             **more,
             "model": model,
-            **asked,
+            **self.asked,
             "max_tokens": self.most_tokens,
             "temperature": 0,
         }

@@ -22,6 +22,7 @@ from coalmine.models.endpoints.detection import Checks
 from coalmine.models.endpoints.http import Connection, EndpointRefusedError
 from coalmine.models.endpoints.probe_schedule import ProbeSchedule
 from coalmine.models.endpoints.recognition import ANSWERS_PER_CHECK, Recognition
+from coalmine.models.endpoints.streams import is_stream, joined_stream
 from coalmine.models.endpoints.transport import MOST_BYTES
 from coalmine.progress import Progress, Silent
 
@@ -349,7 +350,10 @@ class Client:
         bytes_of_a_token = max(BYTES_OF_A_TOKEN, BYTES_OF_A_LISTED_ONE * (question.top or 0))
 
         def read(content: bytes) -> tuple[EndpointAnswer, int | None]:
-            answer = read_answer(content, chat=question.chat is not None)
+            chat = question.chat is not None
+            answer = read_answer(
+                joined_stream(content) if chat and is_stream(content) else content, chat=chat
+            )
             check(question, answer)
             self._refuse_stale(question, answer)
             self.recognition.read(question, answer)
@@ -375,7 +379,7 @@ class Client:
             return
         with self._ids_lock:
             other = self._ids.setdefault(answer.answer_id, question)
-            if self.ids_are_unique and (other.prompt, other.chat) != (question.prompt, question.chat):
+            if self.ids_are_unique and other.asked != question.asked:
                 if other in self._together:
                     del self._ids[answer.answer_id]
                     self._doubted.add(other)
