@@ -11,7 +11,8 @@ from torch.nn import functional as F
 
 from coalmine import finetune, load_model, quantize, verify_run
 from coalmine.corpus import Fields
-from coalmine.errors import AlteredError, CorpusError, InputError
+from coalmine.errors import AlteredError, CorpusError, InputError, NotMeasurableError
+from coalmine.progress import Silent
 from coalmine.training.finetuning.base_checkpoint import open_base
 from coalmine.training.finetuning.options import FinetuningOptions
 from coalmine.training.finetuning.private_run import WindowUnits
@@ -140,6 +141,34 @@ def test_the_seed_of_the_noise_decides_the_bytes_and_is_in_no_file(tuned, base, 
     assert json.loads((tuned.path / "finetuning.json").read_text())["options"]["private"]["seed"] is None
     assert load_model(tuned.path) is not None
     assert verify_run(tuned.path).sound
+
+
+class StopsAfter(Silent):
+    """Ends a fine-tuning in the middle of a step."""
+
+    def __init__(self, steps):
+        self.left = steps
+
+    def advance(self, amount=1, note=""):
+        self.left -= 1
+        if self.left < 0:
+            raise ZeroDivisionError(note)
+
+
+def test_a_stopped_fine_tuning_ends_with_the_same_bytes(tuned, base, planted, tmp_path):
+    given = {**PRIVATE, "lora_rank": tuned.record.options.lora_rank, "snapshot_seconds": 0.0}
+    with pytest.raises((ZeroDivisionError, NotMeasurableError)):
+        finetune(base, planted.corpus.parent, out=tmp_path / "model", progress=StopsAfter(5), **given)
+    [state] = (tmp_path / "model").glob("unfinished-*.npz")
+    assert state.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(InputError):
+        finetune(base, planted.corpus.parent, out=tmp_path / "model", **{**given, "dp_noise": 0.7})
+    finetune(base, planted.corpus.parent, out=tmp_path / "model", **given)
+    assert files_of(tmp_path / "model") == files_of(tuned.path)
+
+
+def files_of(directory):
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
 def test_users_are_units(base, tmp_path):

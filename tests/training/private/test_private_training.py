@@ -1,5 +1,6 @@
 """Private training end to end: what a step is, what is claimed and written, what is refused, and the same bytes after a kill."""
 
+import hashlib
 import os
 import shutil
 import signal
@@ -14,6 +15,7 @@ from coalmine.corpus import Fields, write_embedded_corpus
 from coalmine.engines.ledger import UNITS_FILE
 from coalmine.errors import CorpusError, InputError, ModelOutputError, NotMeasurableError
 from coalmine.models.reference.checkpoint import load_checkpoint
+from coalmine.randomness import child_seed
 from coalmine.training.data import Documents, text_of, tokenized
 from coalmine.training.lessons import lessons_of
 from coalmine.training.options import options_of
@@ -122,8 +124,6 @@ def load_weights(finished):
 
 
 def lessons_of_seed(data, options):
-    from coalmine.randomness import child_seed
-
     torch.manual_seed(child_seed(options.seed, "train", "torch") % 2**63)
     return lessons_of(data, options).network
 
@@ -212,6 +212,15 @@ def test_finished_trainings_are_told_apart_by_the_seed_of_their_noise(trained, p
     assert not train(planted.corpus.parent, out=trained.path, **PRIVATE).trained_now
     with pytest.raises(InputError, match="already holds a model"):
         train(planted.corpus.parent, out=trained.path, **{**PRIVATE, "dp_seed": SEED + 1})
+
+
+def test_the_record_has_no_quick_hash_of_the_seed_against_which_numbers_could_be_tried(trained):
+    check = trained.record.options.private.seed_check
+    quick = [f"{child_seed(SEED, 'private', name):032x}" for name in ("check", "key")]
+    quick += [hashlib.new(name, str(SEED).encode()).hexdigest() for name in ("md5", "sha1", "sha256")]
+    assert len(check) == 32
+    assert not any(check in one or one in check for one in quick)
+    assert check != PrivateOptions(noise=1.0, seed=SEED + 1).without_seed().seed_check
 
 
 def test_no_two_trainings_share_their_noise():

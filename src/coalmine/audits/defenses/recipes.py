@@ -104,7 +104,7 @@ class BenchRecipe:
         shared = {**self.private, f"{PREFIX}delta": delta}
         if shared.get(_NOISE_SEED) is not None:
             # Another noise for every training.
-            shared[_NOISE_SEED] = child_seed(shared[_NOISE_SEED], "defend", "noise", name, str(seed)) % 2**31
+            shared[_NOISE_SEED] = child_seed(shared[_NOISE_SEED], "defend", "noise", name, str(seed)) % 2**63
         return msgspec.structs.replace(options, private=private_options({**shared, **private}))
 
     def check_altering(self, defense: Defense) -> None:
