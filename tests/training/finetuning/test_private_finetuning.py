@@ -150,6 +150,7 @@ class StopsAfter(Silent):
         self.left = steps
 
     def advance(self, amount=1, note=""):
+        del amount
         self.left -= 1
         if self.left < 0:
             raise ZeroDivisionError(note)
