@@ -351,6 +351,8 @@ def test_a_checkpoint_is_fine_tuned_in_full_and_with_lora(small):
         bench_of(small, ["unlearn"], **given)
     with pytest.raises(InputError, match="the defense lora=2 is not known"):
         bench_of(small, ["lora=2"])
+    with pytest.raises(InputError, match="dp_clip was given, and no defense trains privately with it"):
+        bench_of(small, ["epochs=1"], training={"dp_clip": 0.5})
 
 
 def test_canaries_may_be_of_text_that_never_occurs(small):

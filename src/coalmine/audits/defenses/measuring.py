@@ -97,6 +97,7 @@ def defend(
     for one in chosen:
         recipe.options(one.changes(), one.name, given.seed, given.delta)  # which says what is wrong with it
         recipe.check_altering(one)
+    recipe.check_private(chosen)
     if len(functions) < len(chosen):
         require_torch("training")
     run = BenchRun(

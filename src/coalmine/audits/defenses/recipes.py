@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -117,6 +117,16 @@ class BenchRecipe:
         elif self.base is not None:
             raise InputError(
                 f"the defense {UNLEARN} is for reference models, and not for a checkpoint (base); leave it out"
+            )
+
+    def check_private(self, defenses: Sequence[Defense]) -> None:
+        """Refuse options of private training where no defense is one."""
+        given = next(iter(self.private), None)
+        if given is not None and not any(
+            name.startswith(PREFIX) for one in defenses for name in one.changes()
+        ):
+            raise InputError(
+                f"{given} was given, and no defense trains privately with it; name one, such as dp=8, or leave {given} out"
             )
 
     def piece(self, text: TrainingText, options: Options, label: str) -> TrainingPiece:
