@@ -256,3 +256,5 @@ def test_a_claim_survives_rounding_and_no_further_training(tuned, planted, tmp_p
     weights.write_bytes(weights.read_bytes()[:-1] + b"?")
     with pytest.raises(AlteredError, match=r"SHA-256 is not the one in quantization.json"):
         load_model(tmp_path / "rounded")
+    (tmp_path / "rounded" / "quantization.json").write_text('{"bits": 4}')  # of another tool
+    assert "privacy" not in load_model(tmp_path / "rounded").describe()

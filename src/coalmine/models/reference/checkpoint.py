@@ -281,7 +281,7 @@ def finetuning_of(directory: Path) -> TrainingFacts:
 
     path = directory / FINETUNING_FILE
     if not path.exists():
-        if (directory / ADAPTER_FILE).exists():  # these are never changed
+        if not any(_has_schema(directory / name, schema) for name, schema in CHANGES.items()):
             return TrainingFacts()
         weights = [one.name for one in checkpoint_files(directory)]
         return _before_changing(directory, [*weights, CONFIG_FILE])
@@ -291,6 +291,11 @@ def finetuning_of(directory: Path) -> TrainingFacts:
     hashes = (record.weights_sha256, record.config_sha256)
     _check_written(directory, dict(zip(names, hashes, strict=True)), FINETUNING_FILE)
     return TrainingFacts(record.data_sha256, record.privacy)
+
+
+def _has_schema(path: Path, schema: str) -> bool:
+    """Whether a file beside a checkpoint is ours: other tools write files of such names too."""
+    return path.is_file() and schema.encode() in read_bytes(path, "the record of the model")
 
 
 def check_trained(directory: Path, record: TrainedFiles) -> None:
