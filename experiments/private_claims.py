@@ -8,7 +8,7 @@ much training raised its probability, which needs the losses of the model before
 character moved towards it, which needs their weights. Rightly trained models must not be contradicted more often than the level of the
 bound says (5%). Broken trainers claim as much: one adds no noise, one clips the gradient of a batch instead of each document's, and three
 account for a half of their steps, a tenth, or one. Rows go to experiments/results/private-claims.csv as they come, and what is there
-already is not trained again. A training takes about 5 seconds. At the end, what canaries of ten trainings prove together goes to
+already is not trained again. A training takes 3 to 10 seconds. At the end, what canaries of ten trainings prove together goes to
 experiments/results/private-claims-together.csv; private_claims_tables.py prints the tables.
 """
 
@@ -257,8 +257,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--right", type=int, default=24, help="right trainings for each claim")
-    parser.add_argument("--broken", type=int, default=20, help="trainings for each broken trainer and claim")
+    parser.add_argument("--right", type=int, default=16, help="right trainings for each claim")
+    parser.add_argument("--broken", type=int, default=10, help="trainings for each broken trainer and claim")
     given = parser.parse_args()
     given.work.mkdir(parents=True, exist_ok=True)
     path = RESULTS / "private-claims.csv"
