@@ -87,6 +87,7 @@ EVERYWHERE = {
     "source_field": "the field `source` of `Fields`",
     "target_field": "the field `target` of `Fields`",
     "date_field": "the field `date` of `Fields`",
+    "rows": "the field `rows` of `Fields`",
 }
 EXCEPTIONS = {
     "plant": {"verify": "calls `verify_planted` instead"},

@@ -15,7 +15,7 @@ from coalmine.randomness import integers
 from coalmine.records.chat import Role
 
 
-class Places(NamedTuple):
+class CopyPlaces(NamedTuple):
     """Where the copies of canaries go."""
 
     # Documents of their own.
@@ -28,13 +28,13 @@ class Places(NamedTuple):
         return Edits(self.insertions, [values_of(canary) for canary in drawn], additions=self.additions)
 
 
-def draw_places(path: Path, survey: Survey, drawn: CanarySet, seed: int) -> Places:
+def draw_places(path: Path, survey: Survey, drawn: CanarySet, seed: int) -> CopyPlaces:
     """Draw where each copy of the planted canaries goes."""
     copies = [number for number, canary in enumerate(drawn) for _ in range(canary.times_trained_on)]
     if drawn.frame is None or drawn.frame.place == "own":
-        return Places(_positions(survey.documents, copies, seed), {})
+        return CopyPlaces(_positions(survey.documents, copies, seed), {})
     texts = [drawn[copy].text + AFTER_ADDITION for copy in _shuffled(copies, seed)]
-    return Places((), _turns(path, survey.turns, texts, drawn.frame.role, seed))
+    return CopyPlaces((), _turns(path, survey.turns, texts, drawn.frame.role, seed))
 
 
 def _positions(documents: int, copies: Sequence[int], seed: int) -> list[Insertion]:

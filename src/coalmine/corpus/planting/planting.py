@@ -27,7 +27,7 @@ from coalmine.corpus.planting.drawing import (
 from coalmine.corpus.planting.manifest import EARLIER_NAME, MANIFEST_NAME, CanarySet
 from coalmine.corpus.planting.manifest_records import PlantedCorpus
 from coalmine.corpus.planting.options import PlantOptions
-from coalmine.corpus.planting.placing import Places, draw_places
+from coalmine.corpus.planting.placing import CopyPlaces, draw_places
 from coalmine.corpus.planting.recounting import (
     KnownManifest,
     Recount,
@@ -71,7 +71,7 @@ class _PlantingPlan(NamedTuple):
     original: Path
     target: Path
     drawn: CanarySet
-    places: Places
+    places: CopyPlaces
     survey: Survey
     # The canaries that the corpus held before.
     known: KnownManifest
