@@ -83,6 +83,7 @@ SLOW = {
     "docs/test_documents.py",
     "docs/test_site.py",
     "endpoints/test_chat_endpoint.py",
+    "endpoints/test_chat_process.py",
     "endpoints/test_fault_proxy.py",
     "engines/test_audits_on_ray.py",
     "engines/test_engines.py",
