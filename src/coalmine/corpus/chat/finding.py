@@ -26,7 +26,7 @@ class AddedTexts:
     r"""Texts that may have been put at the beginning of turns of a role.
 
     >>> added = AddedTexts(["my pin is 4921"], "user")
-    >>> added.found([PlacedTurn("user", "my pin is 4921\\nWhat now?", ("prompt",))]).text
+    >>> added.found([PlacedTurn("user", "my pin is 4921\nWhat now?", ("prompt",))]).text
     'my pin is 4921'
     """
 

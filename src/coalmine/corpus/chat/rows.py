@@ -221,7 +221,7 @@ def text_of(turns: Sequence[PlacedTurn] | Sequence[Turn]) -> str:
     r"""The text of a conversation, for what reads documents: the contents of its turns, one after the other.
 
     >>> text_of([Turn("user", "hi"), Turn("assistant", ""), Turn("user", "hello?")])
-    'hi\\nhello?'
+    'hi\nhello?'
     """
     return BETWEEN_TURNS.join([turn.content for turn in turns if turn.content])
 
