@@ -43,14 +43,14 @@ class ChatCompletion(Completion, frozen=True, kw_only=True, forbid_unknown_field
         return self.turn_ends | super().ends(model)
 
 
-class _Part(msgspec.Struct, forbid_unknown_fields=True):
+class _ContentPart(msgspec.Struct, forbid_unknown_fields=True):
     type: Literal["text"]
     text: str
 
 
-class _Message(msgspec.Struct, forbid_unknown_fields=True):
+class _ChatMessage(msgspec.Struct, forbid_unknown_fields=True):
     role: str
-    content: str | list[_Part]
+    content: str | list[_ContentPart]
 
     @property
     def turn(self) -> Turn:
@@ -62,10 +62,10 @@ class _Streaming(msgspec.Struct, frozen=True):
     include_usage: bool = False
 
 
-class _Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _AskedChat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The fields of a request that mean something else here than in completions, or only here."""
 
-    messages: Annotated[list[_Message], msgspec.Meta(min_length=1)]
+    messages: Annotated[list[_ChatMessage], msgspec.Meta(min_length=1)]
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     logprobs: bool = False
@@ -82,8 +82,8 @@ def read_chat(body: bytes, model: Model, name: str, *, seed: int) -> ChatComplet
         raise RefusedError(404, "no_chat_template", _NO_TEMPLATE)
     given = {"seed": seed} | named_fields(body, name, ignored={"user"})
     refuse_unsupported(given, _UNSUPPORTED)
-    own = {field: given.pop(field) for field in _Asked.__struct_fields__ if field in given}
-    asked = checked(own, _Asked)
+    own = {field: given.pop(field) for field in _AskedChat.__struct_fields__ if field in given}
+    asked = checked(own, _AskedChat)
     if isinstance(given.get("stop"), str):
         given["stop"] = [given["stop"]]
     if asked.top_logprobs and not asked.logprobs:
@@ -108,7 +108,7 @@ def read_chat(body: bytes, model: Model, name: str, *, seed: int) -> ChatComplet
     return checked(given | known, ChatCompletion)
 
 
-def _prompt(model: ChatModel, asked: _Asked) -> tuple[int, ...]:
+def _prompt(model: ChatModel, asked: _AskedChat) -> tuple[int, ...]:
     """The tokens of a conversation, up to where the model writes."""
     *before, last = (message.turn for message in asked.messages)
     if asked.continue_final_message and asked.add_generation_prompt:  # refused as by other servers

@@ -17,7 +17,7 @@ class _Delta(msgspec.Struct):
     reasoning: str | None = None
 
 
-class _Choice(msgspec.Struct):
+class _StreamedChoice(msgspec.Struct):
     delta: _Delta = msgspec.field(default_factory=_Delta)
     logprobs: dict[str, Any] | None = None
     finish_reason: str | None = None
@@ -25,7 +25,7 @@ class _Choice(msgspec.Struct):
 
 
 class _Event(msgspec.Struct):
-    choices: list[_Choice]
+    choices: list[_StreamedChoice]
     usage: dict[str, Any] | None = None
     id: str | None = None
     model: Any = None

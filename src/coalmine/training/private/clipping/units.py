@@ -12,7 +12,7 @@ from torch import Tensor
 ALIKE = 0.85
 
 
-class _Group(NamedTuple):
+class _UnitGroup(NamedTuple):
     """Units that are handled together."""
 
     members: Tensor  # (units,)
@@ -32,7 +32,7 @@ class UnitRows:
         # Units with equally many rows are next to each other, and so are the rows of a unit.
         of_count, members = torch.sort(counts, stable=True)
         if of_count[0] == of_count[-1] and bool((units[1:] >= units[:-1]).all()):
-            self._groups = [_Group(members, int(of_count[0]), None, None)]
+            self._groups = [_UnitGroup(members, int(of_count[0]), None, None)]
             return
         _, order = torch.sort(counts[units] * number + units, stable=True)
         firsts = of_count.cumsum(0) - of_count
@@ -46,7 +46,7 @@ class UnitRows:
             rows = (firsts[begin:end, None] + places).clamp(max=len(units) - 1)
             missing = torch.nonzero((places >= of_count[begin:end, None]).flatten()).flatten()
             self._groups.append(
-                _Group(
+                _UnitGroup(
                     members[begin:end], len(places), order[rows.flatten()], missing if len(missing) else None
                 )
             )
