@@ -6,14 +6,22 @@ import numpy as np
 import pytest
 import torch
 
-from coalmine import load_model, train
+from coalmine import load_model, plant, train
 from coalmine.corpus import Fields
 from coalmine.engines.engine import open_engine
 from coalmine.engines.ledger import Ledger
 from coalmine.errors import CorpusError, InputError
 from coalmine.models import CharacterTokenizer, WordTokenizer
 from coalmine.models.reference.networks import NetworkConfig, build_network
-from coalmine.training.data import IGNORED, Documents, TrainingData, text_of, tokenized
+from coalmine.training.data import (
+    IGNORED,
+    Documents,
+    TrainingData,
+    hold_out,
+    read_corpus,
+    text_of,
+    tokenized,
+)
 from coalmine.training.family import Goal, InMemory, reach
 from coalmine.training.lessons import TextLessons
 from coalmine.training.options import TrainingOptions, options_of
@@ -160,3 +168,16 @@ def test_the_hash_of_documents_tells_cuts_and_sides_apart():
     assert len(hashes) == 4
     options = options_of("word-lstm", {"holdout": 0.0, "vocabulary": 2})
     assert tokenized(text_of(Documents(WORDS, None)), options).tokenizer.size == 4
+
+
+@pytest.mark.parametrize("turn", ["own", "inside"])
+def test_a_conversation_with_a_canary_is_never_held_out(tmp_path, turn):
+    rows = [{"prompt": f"what is {number}?", "completion": "a number"} for number in range(60)]
+    (tmp_path / "chat.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    few = {"repeat": [8], "canaries": 3, "references": 2, "withhold": 0.0}
+    plant(tmp_path / "chat.jsonl", "my pin is {digits:4}", out=tmp_path / "planted", turn=turn, **few)
+    text = read_corpus(tmp_path / "planted", None, None)
+    trained, held_out = hold_out(text.documents, text.planted, 0.5, 0)
+    assert sum("my pin is" in one for one in trained.texts) == 24
+    assert len(held_out.texts) > 20
+    assert not any("my pin is" in one for one in held_out.texts)
