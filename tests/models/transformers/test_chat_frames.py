@@ -18,12 +18,12 @@ from coalmine import (
     plant,
     recite,
     score_texts,
+    verify_certificate,
 )
-from coalmine.audits.extraction.certificate import verify_certificate
-from coalmine.audits.extraction.measuring import verify_extraction
-from coalmine.audits.watching.results import read_watched
+from coalmine.audits import verify_extraction
 from coalmine.corpus import build_index
 from coalmine.errors import InputError, ModelError, NotMeasurableError
+from coalmine.integrations import read_watched
 from coalmine.integrations.exposure_log import ExposureLog
 from coalmine.models import ScriptedModel, from_transformers
 from coalmine.models.transformers.chat import template_sha256

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from coalmine import CanarySet, load_model, plant, quantize, score_texts, train, unlearn, verify_run
-from coalmine.corpus.files.documents import Fields
+from coalmine.corpus import Fields
 from coalmine.errors import CorpusError, InputError, ModelError
 from coalmine.models import CharacterTokenizer
 from coalmine.models.reference.checkpoint import CHANGES
