@@ -63,7 +63,7 @@ class Scored(NamedTuple):
 
     bits: NDArray[np.float64]
     problems: dict[int, CoalmineError]
-    least: dict[int, float] = {}  # noqa: RUF012 - never changed
+    least: dict[int, float]
 
 
 def score_each(model: Model, texts: Sequence[str], *, sources: Sequence[str] | None = None) -> Scored:
@@ -75,7 +75,7 @@ def score_each(model: Model, texts: Sequence[str], *, sources: Sequence[str] | N
     ([4.0, nan, 8.0], [1])
     """
     scorer = _scorer(model)
-    found = Scored(np.full(len(texts), np.nan), {})
+    found = Scored(np.full(len(texts), np.nan), {}, {})
 
     def ask(places: Sequence[int]) -> list[SequenceScore]:
         own = [texts[place] for place in places]
@@ -99,7 +99,7 @@ def score_each(model: Model, texts: Sequence[str], *, sources: Sequence[str] | N
     found.bits[~np.isfinite(found.bits)] = np.nan
     if isinstance(model, LimitedScorer):
         bounds = model.least_bits([texts[place] for place in missing]).tolist()
-        found = found._replace(least=dict(zip(missing, bounds, strict=True)))
+        found.least.update(zip(missing, bounds, strict=True))
     return found
 
 

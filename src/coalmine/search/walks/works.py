@@ -70,7 +70,7 @@ class ScoreMembers(MembersWork):
         form, given = self.members.format, self.members.given
         places = [place for place in range(*unit.inputs) if form.at(place).startswith(given)]
         texts = [form.at(place) for place in places]
-        scored = self.members.score_each(texts) if places else Scored(np.empty(0), {})
+        scored = self.members.score_each(texts) if places else Scored(np.empty(0), {}, {})
         return {"indices": np.array(places, dtype=np.int64), **_with_reasons(scored)}
 
 
@@ -144,7 +144,7 @@ def score_in_batches(
     starts = range(0, len(texts), members.batch)
     cuts = [slice(start, start + members.batch) for start in starts]
     units = [Unit(tuple(texts[cut]), size=len(texts[cut])) for cut in cuts]
-    scored = Scored(np.full(len(texts), np.nan), {})
+    scored = Scored(np.full(len(texts), np.nan), {}, {})
 
     def take(number: int, found: Arrays) -> None:
         scored.bits[cuts[number]] = found["bits"]
