@@ -8,6 +8,7 @@ import torch
 
 from coalmine import Canary, CanarySet, Format, expose
 from coalmine.audits.exposure.choice import _rate, choose
+from coalmine.models import ScriptedModel
 from coalmine.search.tree.token_tree import TokenTree
 from coalmine.search.walks.members import Members
 from models.random_networks import random_model
@@ -125,6 +126,39 @@ def test_exact_is_taken_as_long_as_it_fits_the_time(model, seconds, method):
 def test_exact_is_taken_where_an_estimate_would_ask_as_often(model):
     assert choose(Members(model, SIX), seconds=1e-9, budget=111_111).method == "exact"
     assert choose(Members(model, SIX), seconds=1e-9, budget=111_110).method == "guided"
+
+
+ENDED = Format("pin {digits:4}. ok")
+
+
+@pytest.mark.parametrize(
+    ("canary", "method"), [(17, "bounded"), (5001, "exact")], ids=["remembered", "not remembered"]
+)
+def test_text_after_a_hole_is_read_only_where_a_member_can_rank_before_a_canary(canary, method):
+    model = ScriptedModel("pin 0123456789.ok", memory={ENDED.at(17): 0.5, ENDED.at(5000): 0.2})
+    canaries = CanarySet.of(ENDED, [ENDED.at(canary), ENDED.at(5000)])
+    found, exact = expose(model, canaries), expose(model, canaries, method="exact")
+    assert [one.rank for one in found] == [one.rank for one in exact]
+    assert found.formats[0].method == method
+    # 10,000 leaves, each with the four tokens of its ending, and the nodes above them; the root is not counted.
+    assert exact.expansions == 4 * 10_000 + 1_110
+    assert found.expansions == (14 if method == "bounded" else exact.expansions)
+    assert ("fewer than 1% of them can rank before a canary" in found.formats[0].why) == (method == "bounded")
+
+
+def test_proofs_in_place_of_all_ranks_are_not_stopped_by_the_budget():
+    """Where time allows all ranks, the same ones are proven, also beyond the budget of estimates."""
+    scripted = ScriptedModel("pin 0123456789.ok", memory={ENDED.at(17): 0.5})
+    canaries = CanarySet.of(ENDED, [ENDED.at(17)])
+    (found,) = expose(scripted, canaries, budget=3, minutes=1000)
+    assert (found.method, found.rank, found.estimate.status) == ("bounded", 1, "measured")
+
+
+def test_endings_are_the_nodes_with_one_member_below(model):
+    assert TokenTree(ENDED, ScriptedModel("pin 0123456789.ok").tokenizer).endings == 4 * 10_000
+    assert TokenTree(SIX, model.tokenizer).endings == 0
+    single = Format("pin {digits:2}{re:(aa)?}")  # the digits alone are members too
+    assert TokenTree(single, model.tokenizer).endings == 100
 
 
 @pytest.mark.parametrize("tick", [10.0, 1e-6])

@@ -15,7 +15,9 @@ from coalmine.audits.exposure.results import Choice, duration
 from coalmine.audits.exposure.splitting import expected_scores
 from coalmine.engines.courses import Course, CourseStep, one_result
 from coalmine.engines.units import Arrays, Running, Unit
-from coalmine.search.walks.enumeration import enumerate_members
+from coalmine.errors import NoNumberError
+from coalmine.search.walks.enumeration import enumerate_members, walked_costs
+from coalmine.search.walks.frontier import Frontier
 from coalmine.search.walks.members import Members
 from coalmine.search.walks.works import MembersWork
 
@@ -26,8 +28,13 @@ PROBE_ROWS, PROBE_TEXTS = 256, 64
 # Few models take more steps than this per second; a space that would take too long even then is not worth a probe.
 FASTEST = 500_000
 
+# From so many steps on, and where at most this share of the members can rank before a canary, which a few of them show, it is worth
+# leaving out the text after the holes of all others, and with it their scores.
+WORTH_PROVING, MOST_READ, ENDINGS_DRAWN = 4096, 0.5, 100
+
 # What is taken where all members can be ranked in time, and where they cannot.
 RANK_ALL, WALK, SCORE = automatic("all members"), automatic("incremental decoding"), automatic("scores")
+PROVE = automatic("text after holes")
 
 Clock = Callable[[], float]
 
@@ -35,19 +42,23 @@ Clock = Callable[[], float]
 class Choosing(MembersWork):
     """The choice for one format, as a unit of work: a run that was stopped chooses as before, whatever the clock says now."""
 
-    name = "choose/1"
+    name = "choose/2"
 
     def run(self, unit: Unit, running: Running) -> Arrays:
-        """Choose for the seconds, the first members of splitting and the budget of the unit."""
+        """Choose for the seconds, the first members of splitting, the budget and the most that a canary costs, in bits."""
         del running
-        seconds, first_members, budget = unit.inputs
-        found = choose(self.members, seconds=seconds, first_members=first_members, budget=budget)
+        seconds, first_members, budget, most_bits = unit.inputs
+        found = choose(
+            self.members, seconds=seconds, first_members=first_members, budget=budget, most_bits=most_bits
+        )
         return {"choice": np.frombuffer(msgspec.msgpack.encode(found), dtype=np.uint8)}
 
 
-def chosen(members: Members, *, seconds: float, first_members: int, budget: int) -> Course[Choice]:
+def chosen(
+    members: Members, *, seconds: float, first_members: int, budget: int, most_bits: float
+) -> Course[Choice]:
     """The method for one format, as `choose` finds it."""
-    unit = Unit((seconds, first_members, budget))
+    unit = Unit((seconds, first_members, budget, most_bits))
     found = yield from one_result(
         CourseStep(Choosing(members), [unit], "Measuring the speed of the model", 1)
     )
@@ -60,11 +71,13 @@ def choose(
     seconds: float,
     first_members: int = SCORE.samples,
     budget: int,
+    most_bits: float = math.inf,
     clock: Clock | None = None,
 ) -> Choice:
     """The method for one format that may take about `seconds`, where guided draws would cost `budget` expansions or more.
 
-    Where an estimate would cost the model as much work as the exact rank, exact is taken without looking at the clock.
+    No canary costs more than `most_bits`. Where an estimate would cost the model as much work as the exact rank, exact is taken without
+    looking at the clock.
     """
     clock = time.perf_counter if clock is None else clock
     if members.obstacle is not None:
@@ -73,9 +86,8 @@ def choose(
     frontier = members.frontier("the exact method", "use another method", batch=PROBE_ROWS, leave_out=True)
     steps = frontier.tree.inner_nodes
     if steps <= budget:
-        return Choice(
-            method=RANK_ALL.name, why=f"the space has {size:,} members, few enough to rank them all"
-        )
+        why = f"the space has {size:,} members, few enough to rank them all"
+        return _all_ranked(members, frontier, most_bits, Choice(method=RANK_ALL.name, why=why))
     estimated = "small ranks are proven, larger ones estimated"
     if steps > seconds * FASTEST:
         return Choice(method=WALK.name, why=f"the space has {size:,} members: {estimated}")
@@ -88,9 +100,35 @@ def choose(
     allowed = duration(seconds)
     if steps <= seconds * rate:
         why = f"all {size:,} members can be ranked within the {allowed} allowed"
-        return Choice(method=RANK_ALL.name, why=why, steps=steps, steps_per_second=rate)
+        all_of_them = Choice(method=RANK_ALL.name, why=why, steps=steps, steps_per_second=rate)
+        return _all_ranked(members, frontier, most_bits, all_of_them)
     why = f"ranking all {size:,} members would take more than the {allowed} allowed: {estimated}"
     return Choice(method=WALK.name, why=why, steps=steps, steps_per_second=rate)
+
+
+def _all_ranked(members: Members, frontier: Frontier, most_bits: float, choice: Choice) -> Choice:
+    """The choice to rank all members, or to prove the same ranks where most steps would go into the text after the holes, in vain.
+
+    A member that costs more than every canary before that text ranks behind them all, whatever follows.
+    """
+    tree = frontier.tree
+    steps, endings = tree.inner_nodes, tree.endings
+    if steps < WORTH_PROVING or endings <= steps / 2 or not math.isfinite(most_bits):
+        return choice
+    drawn = members.format.sample(ENDINGS_DRAWN, seed=0)
+    try:
+        before = walked_costs(frontier, [tree.index_of(text) for text in drawn], endings=False)
+    except NoNumberError:
+        return choice
+    read = float(np.mean(before <= most_bits))
+    if read > MOST_READ:
+        return choice
+    share = f"about {read:.0%}" if read else f"fewer than {1 / ENDINGS_DRAWN:.0%}"
+    why = (
+        f"text follows the holes, and ranking all {tree.size:,} members would read it for each; {share} of them can rank before a canary, "
+        "so the same ranks are proven by bounds without the others"
+    )
+    return msgspec.structs.replace(choice, method=PROVE.name, why=why, steps=steps)
 
 
 def _choose_by_scores(

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 # What the rows of scores.parquet are: all members of the space, draws of some kind, references, or the canaries themselves.
 CandidateKind = Literal["member", "guided", "sample", "reference", "canary"]
-# What `auto` needs an estimator for: spaces whose members can all be ranked in time, larger ones for a model that supports incremental
-# decoding or only gives scores, and texts without a format.
-Automatic = Literal["all members", "incremental decoding", "scores", "texts"]
+# What `auto` needs an estimator for: spaces whose members can all be ranked in time, those of them where most of that time would go into
+# the text after the holes, larger ones for a model that supports incremental decoding or only gives scores, and texts without a format.
+Automatic = Literal["all members", "text after holes", "incremental decoding", "scores", "texts"]
 # Members drawn where the caller does not say how many.
 SAMPLES = 10_000
 _MORE_DRAWS = "more draws (`coalmine expose --samples`), or exact ranks (--method exact)"
@@ -114,6 +114,7 @@ BOUNDED = Estimator(
     home=f"{_ROOM}.searched:bounded",
     needs="incremental decoding",
     strength="proven",
+    automatic="text after holes",
     check=check_proven,
     to_narrow="a larger --budget, or --method guided",
 )

@@ -137,12 +137,21 @@ class OneFormat:
             canary_ids=[names[place] for place in known],
             canary_texts=tuple(texts[place] for place in known),
             canary_scores=self._own[known],
-            options=msgspec.structs.replace(asked, method=estimator.name, samples=samples),
+            options=msgspec.structs.replace(
+                asked, method=estimator.name, samples=samples, budget=self._budget(estimator)
+            ),
         )
         self.comparisons = Comparisons(question) if asked.comparisons else None
         if self.comparisons is not None:
             yield from self.comparisons.score_before(estimator)
         return (yield from estimator.measure(question))
+
+    def _budget(self, estimator: Estimator) -> int:
+        """The expansions that proofs may take: as asked, or all, where `auto` takes proofs for what would rank all members."""
+        steps = (
+            None if self.choice is None or estimator.automatic != "text after holes" else self.choice.steps
+        )
+        return self.options.budget if steps is None else max(self.options.budget, steps)
 
     def _taken(self, members: Members) -> Course[Estimator]:
         """The estimator for this format: as asked, or by `auto`, which texts that nobody drew from a format leave no choice."""
@@ -162,8 +171,9 @@ class OneFormat:
         elif self.estimator is None:
             first = SCORE.samples if asked.samples is None else asked.samples
             seconds = 60 * asked.minutes
+            most = float(np.nanmax(self._own)) if self._own is not None else math.inf
             self.choice = yield from chosen(
-                members, seconds=seconds, first_members=first, budget=asked.budget
+                members, seconds=seconds, first_members=first, budget=asked.budget, most_bits=most
             )
             self.estimator, self.why = estimator_of(self.choice.method), self.choice.why
         return self.estimator

@@ -24,7 +24,8 @@ class ExposureOptions(Options, frozen=True, kw_only=True):
     - "extrapolated": a skew-normal curve through such a sample, with a test of the fit on samples it has not seen;
     - "references": the rank among the manifest's references;
     - "auto": exact where that takes no more than `minutes` at the speed of this model, which is measured, or no more than an
-      estimate would; else bounded, and guided for what that leaves open. For a model that does not support incremental decoding
+      estimate would (bounded, where text follows the holes and few members can rank before a canary); else bounded, and guided
+      for what that leaves open. For a model that does not support incremental decoding
       (a masked model, an endpoint, pairs with a source each): exact under the same condition, else splitting.
 
     Attributes:

@@ -190,14 +190,25 @@ class TokenTree:
         edges = slice(int(self.first_edge[state]), int(self.first_edge[state + 1]))
         return edges.start + int(np.searchsorted(self.edge_offset[edges], index, side="right")) - 1
 
-    @cached_property
+    @property
     def inner_nodes(self) -> int:
         """How many nodes have children: the number of nodes at which an enumeration of all members asks the model."""
-        nodes = [0] * len(self.is_leaf)
-        for state in reversed(range(len(nodes))):
-            following = self.edge_next[self.first_edge[state] : self.first_edge[state + 1]].tolist()
-            nodes[state] = 1 + sum(nodes[other] for other in following) if following else 0
-        return nodes[0]
+        return sum(self._nodes[state] for state in np.flatnonzero(self.edge_count))
+
+    @property
+    def endings(self) -> int:
+        """How many of these have one member below them: what is left of it is known, such as the text after a hole, but not its cost."""
+        single = (self.edge_count > 0) & (self.members == 1)
+        return sum(self._nodes[state] for state in np.flatnonzero(single))
+
+    @cached_property
+    def _nodes(self) -> list[int]:
+        """How many nodes are in each state."""
+        nodes = [1] + [0] * (len(self.is_leaf) - 1)
+        for state in range(len(nodes)):
+            for following in self.edge_next[self.first_edge[state] : self.first_edge[state + 1]].tolist():
+                nodes[following] += nodes[state]
+        return nodes
 
     def _along_paths(self) -> tuple[int, int]:
         """The most stops on any path, and the length of the longest."""

@@ -86,8 +86,11 @@ def _below(frontier: Frontier, block: NodeBlock) -> Iterator[Nodes]:
             yield leaves
 
 
-def walked_costs(frontier: Frontier, numbers: Sequence[int]) -> NDArray[np.float64]:
-    """The log-perplexity in bits of the members with these numbers of the tree, in their order; a NoNumberError where one has none."""
+def walked_costs(frontier: Frontier, numbers: Sequence[int], *, endings: bool = True) -> NDArray[np.float64]:
+    """The log-perplexity in bits of the members with these numbers of the tree, in their order; a NoNumberError where one has none.
+
+    Without `endings`, it is that of the part of each member that no other member begins with alone, such as all but the text after a hole.
+    """
     tree = frontier.tree
     different = np.array(sorted(set(numbers)), dtype=tree.index_type)
     costs: dict[int, float] = {}
@@ -103,6 +106,8 @@ def walked_costs(frontier: Frontier, numbers: Sequence[int]) -> NDArray[np.float
             children, _ = frontier.all_children(block)
             rows = np.searchsorted(children.indices, going, side="right") - 1
             ends = tree.is_leaf[children.states[rows]] & (children.indices[rows] == going)
+            if not endings:
+                ends |= tree.members[children.states[rows]] == 1
             costs.update(zip(going[ends].tolist(), children.costs[rows[ends]].tolist(), strict=True))
             going = going[~ends]
             if len(going):
