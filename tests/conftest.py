@@ -121,6 +121,7 @@ SLOW = {
     "models/inference/test_pairs.py",
     "models/reference/test_weights_verified.py",
     "models/test_offline.py",
+    "models/test_vllm.py",
     "models/transformers/test_adapter_tensors.py",
     "models/transformers/test_chat.py",
     "models/transformers/test_chat_frames.py",

@@ -46,3 +46,4 @@ from coalmine.models.transformers.causal import from_transformers as from_transf
 from coalmine.models.transformers.masked import from_masked as from_masked
 from coalmine.models.transformers.pairs import from_transformers_pairs as from_transformers_pairs
 from coalmine.models.transformers.subwords import SubwordTokenizer as SubwordTokenizer
+from coalmine.models.vllm.loading import from_vllm as from_vllm

@@ -42,6 +42,9 @@ class ModelWork:
                     f"{visible(model.name)!r} is behind an address, is asked by one process, and checks in it whether it is still the same "
                     "model; more processes would ask no faster"
                 )
+            reason = getattr(model, "only_here", None)
+            if reason is not None:
+                return str(reason)
         return None
 
     @property

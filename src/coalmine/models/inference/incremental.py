@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -33,8 +33,8 @@ from coalmine.models.protocols import (
 from coalmine.models.reference.networks import Network, State, parameter_count
 from coalmine.models.reference.tokens import ReferenceTokenizer
 from coalmine.models.transformers.chat import ChatTemplate, tokenizer_in, written_facts
+from coalmine.models.transformers.framed import FramedModel
 from coalmine.models.transformers.subwords import SubwordTokenizer
-from coalmine.records.chat import Frame
 
 # The logits held at a time while scoring: 64 MB in float32. Everything else that a pass needs is of the same order.
 LOGITS_AT_A_TIME = 1 << 24
@@ -46,7 +46,7 @@ LOGITS_COPIES = 3
 DEFAULT_CONTEXT = "document separator, initial state"
 
 
-class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
+class StatefulModel(FramedModel, LocalModel[ReferenceTokenizer | SubwordTokenizer]):
     """A network with a state as an audit sees it: a DistributionScorer, a Stepper, a Generator, a Reciter and a Lister.
 
     A text is scored after the document separator and the initial state, as the start of each document was in training.
@@ -78,67 +78,20 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
         """The network itself, with its weights."""
         return self._network
 
-    @property
-    def context(self) -> tuple[int, ...]:
-        """The document separator, or what was chosen in its place; empty where the first token of a text is given."""
-        return (self._tokenizer.separator,) if self.contexts is None else self.contexts.chosen.tokens
-
-    def in_context(self, context: Context) -> StatefulModel:
+    def in_context(self, context: Context) -> Self:
         """The same weights with another context."""
-        # A turn has one place in its template, so that no other context is an alternative to it.
-        others = () if self.contexts is None or context.written is not None else self.contexts.others
         reference = None if self.reference is None else self.reference.in_context(context)
-        found = StatefulModel(
+        found = type(self)(
             self._network,
             tokenizer_in(self._tokenizer, context),
             name=self.name,
             origin=self._origin,
             reference=reference,
-            contexts=Contexts(context, tuple(one for one in others if one.tokens != context.tokens)),
+            contexts=self._contexts_in(context),
             chat=self.chat,
         )
         found.load_again = self.load_again
         return found
-
-    def in_frame(self, frame: Frame) -> StatefulModel:
-        """The same weights; texts are scored as turns of a frame's role, as the chat template of the tokenizer writes them."""
-        chat, tokens = self._conversing()
-        return self.in_context(chat.context(frame, tokens))
-
-    def as_prompted(self) -> StatefulModel:
-        """A model in a frame as it is where the assistant is asked: after the generation prompt, if training wrote something else."""
-        written = None if self.contexts is None else self.contexts.chosen.written
-        chat, tokens = self._conversing()
-        other = None if written is None else chat.prompted(written.frame, tokens)
-        return self if other is None else self.in_context(other)
-
-    def check_contents(self, texts: Sequence[str]) -> int:
-        """Check that a model in a frame was given texts as they are; how many share their last token with what follows them."""
-        written = None if self.contexts is None else self.contexts.chosen.written
-        if written is None:
-            return 0
-        chat, tokens = self._conversing()
-        return chat.check_contents(written, texts, tokens)
-
-    def _conversing(self) -> tuple[ChatTemplate, SubwordTokenizer]:
-        if self.chat is None or not isinstance(self._tokenizer, SubwordTokenizer):
-            raise NotMeasurableError(
-                f"{self.name!r} is not a model of conversations, because it has no chat template; plant plain texts, or audit a chat model "
-                "of transformers"
-            )
-        return self.chat, self._tokenizer
-
-    def unscored(self, texts: Sequence[str]) -> list[int]:
-        """The number of characters at the beginning of each text that have no log-probability, because nothing comes before them."""
-        if self.context:
-            return [0] * len(texts)
-        firsts = [self._tokenizer.encode(text)[:1] for text in texts]
-        # If texts begin with different tokens, the unscored part differs from text to text.
-        alike = len({tuple(first) for first in firsts}) <= 1
-        return [
-            len(self._tokenizer.decode(first)) if alike else len(text)
-            for first, text in zip(firsts, texts, strict=True)
-        ]
 
     def describe(self) -> dict[str, Any]:
         """For the record of a run."""
