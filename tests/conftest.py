@@ -131,6 +131,7 @@ SLOW = {
     "models/transformers/test_huggingface.py",
     "models/transformers/test_masked.py",
     "models/transformers/test_peft_adapters.py",
+    "models/transformers/test_slow_tokenizers.py",
     "mutants/test_places.py",
     "mutants/test_trying.py",
     "reports/test_findings.py",

@@ -15,6 +15,7 @@ import msgspec
 from coalmine.corpus.planting.manifest import CanarySet, as_canary_set
 from coalmine.corpus.planting.occurrences import OccurrenceSearch
 from coalmine.errors import InputError, ModelError, NotMeasurableError
+from coalmine.models.transformers.slow_tokenizers import read_tokenizer
 from coalmine.models.transformers.subwords import SubwordTokenizer
 from coalmine.records import Canary
 
@@ -230,9 +231,7 @@ def _holes(canaries: CanarySet, form: str, names: Sequence[str]) -> list[tuple[i
 
 
 def _reader(tokenizer: Any) -> SubwordTokenizer:
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
-        raise ModelError(f"{type(tokenizer).__name__} is not a fast tokenizer; load it with AutoTokenizer")
+    backend = read_tokenizer(tokenizer).backend
     # A call with truncation or padding leaves them switched on for later calls, and canaries must be encoded whole.
     backend = copy.deepcopy(backend)
     backend.no_truncation()
@@ -253,7 +252,7 @@ def _forms(
             unwritable.append(canary.canary_id)
             continue
         form = reader.decode(tokens)
-        if form != tokenizer.backend_tokenizer.decode(tokens, skip_special_tokens=False):
+        if form != read_tokenizer(tokenizer).backend.decode(tokens, skip_special_tokens=False):
             raise NotMeasurableError(
                 "the tokens of this tokenizer do not join to the text that they encode, so canaries cannot be found in them; "
                 "look for the canaries in decoded examples"

@@ -19,7 +19,8 @@ from coalmine.models.inference.incremental import StatefulModel
 from coalmine.models.reference.networks import Head, Network, State, head_of
 from coalmine.models.transformers.chat import ChatTemplate
 from coalmine.models.transformers.pretrained import load_pretrained
-from coalmine.models.transformers.subwords import fast_backend, subword_tokenizer
+from coalmine.models.transformers.slow_tokenizers import read_tokenizer
+from coalmine.models.transformers.subwords import subword_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -172,17 +173,18 @@ def from_transformers(
     >>> score_texts(model, ["my pin is 4921"])  # doctest: +SKIP
     array([58.5])
     """
-    backend = fast_backend(tokenizer)
+    reading = read_tokenizer(tokenizer)
     _check_reads_forward(model)
     separator = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
     network = CausalNetwork(model)
     subwords = subword_tokenizer(
-        backend, size=network.vocabulary, separator=NO_TOKEN if separator is None else int(separator)
+        reading.backend, size=network.vocabulary, separator=NO_TOKEN if separator is None else int(separator)
     )
     contexts = contexts_of(tokenizer, subwords.encode, context, context_text)
     chat = ChatTemplate(tokenizer, context_chosen=(context, context_text) != ("auto", None))
     facts = {
         "prefixes": "shared" if network.shares_prefixes else "read again for each step",
+        **reading.facts,
         **(origin or {}),
     }
     reference = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -17,7 +18,8 @@ from coalmine.models.protocols import IntArray, TokenSequence
 from coalmine.models.transformers.adapter_base import base_of_adapter
 from coalmine.models.transformers.model_files import CONFIG_FILE, architectures_of, read_object
 from coalmine.models.transformers.pretrained import load_pretrained
-from coalmine.models.transformers.subwords import SubwordTokenizer, encoded, fast_backend
+from coalmine.models.transformers.slow_tokenizers import read_tokenizer
+from coalmine.models.transformers.subwords import SubwordTokenizer, encoded
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -183,11 +185,12 @@ def from_masked(
     >>> score_texts(model, ["my pin is 4921"])  # doctest: +SKIP
     array([41.2])
     """
-    make, tokens, separator = _adapter_for(model, tokenizer)
+    reading = read_tokenizer(tokenizer)
+    make, tokens, separator = _adapter_for(model, tokenizer, reading.backend)
     subwords = SubwordTokenizer(
-        fast_backend(tokenizer), size=int(cast("Any", model.config).vocab_size), separator=separator
+        reading.backend, size=int(cast("Any", model.config).vocab_size), separator=separator
     )
-    facts = dict(origin or {})
+    facts = {**reading.facts, **(origin or {})}
     reference = None
     if hasattr(model, "disable_adapter"):
         without = {**facts, "adapter_in_use": False}
@@ -201,10 +204,9 @@ def from_masked(
 
 
 def _adapter_for(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, backend: Any
 ) -> tuple[Any, dict[str, Any], int]:
     """The class of the adapter for a model, the special tokens that it takes, and the token that separates documents."""
-    backend = fast_backend(tokenizer)
     opening, closing = special_tokens_around(backend)
     if getattr(model.config, "is_encoder_decoder", False):
         from coalmine.models.transformers.span_corruption import (
@@ -247,7 +249,7 @@ def load_masked(directory: Path, *, device: str, precision: str) -> MaskedTransf
 
 def special_tokens_around(backend: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The special tokens that a tokenizer puts before and after a text."""
-    backend = type(backend).from_str(backend.to_str())
+    backend = copy.deepcopy(backend)
     backend.no_truncation()
     backend.no_padding()
     written = encoded(backend, "a", special=True)

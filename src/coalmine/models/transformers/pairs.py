@@ -15,7 +15,8 @@ from coalmine.models.inference.pairs import PairNetwork, PairNetworkModel
 from coalmine.models.reference.networks import Head, Network, State, head_of
 from coalmine.models.transformers.pair_tails import tail_of, without_layer
 from coalmine.models.transformers.pretrained import load_pretrained
-from coalmine.models.transformers.subwords import SubwordTokenizer, encoded, fast_backend, subword_tokenizer
+from coalmine.models.transformers.slow_tokenizers import read_tokenizer
+from coalmine.models.transformers.subwords import SubwordTokenizer, encoded, subword_tokenizer
 
 if TYPE_CHECKING:
     from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
@@ -256,11 +257,15 @@ def from_transformers_pairs(
     writes_targets = target_tokenizer or tokenizer
     network = TransformersPairNetwork(model)
     start = _decoder_start(model)
-    targets = subword_tokenizer(fast_backend(writes_targets), size=network.vocabulary, separator=start)
-    sources = SubwordSourceTokenizer(fast_backend(tokenizer), size=network.source_vocabulary, separator=start)
+    reading = read_tokenizer(writes_targets)
+    targets = subword_tokenizer(reading.backend, size=network.vocabulary, separator=start)
+    sources = SubwordSourceTokenizer(
+        read_tokenizer(tokenizer).backend, size=network.source_vocabulary, separator=start
+    )
     context = _before_a_target(model, writes_targets, targets, start)
     facts = {
         "prefixes": "shared" if network.shares_prefixes else "read again for each step",
+        **reading.facts,
         **(origin or {}),
     }
     reference = None

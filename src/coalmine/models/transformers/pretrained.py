@@ -25,7 +25,9 @@ from coalmine.models.transformers.model_files import (
     held_in,
     read_object,
 )
+from coalmine.models.transformers.slow_tokenizers import read_tokenizer
 from coalmine.models.transformers.token_ids import check_ids, check_vocabulary, check_written_ids
+from coalmine.models.transformers.vocabulary_files import tokenizer_of_file
 from coalmine.storage.files import sha256_of_file
 
 # Weights that play no part in predicting tokens in any architecture: value heads of reinforcement learning, and what older versions
@@ -80,9 +82,9 @@ def load_pretrained(
         # An adapter may be trained with a tokenizer of its own, in any of the files that transformers reads.
         home = directory if base is None or has_tokenizer(directory) else base
         tokenizer = load_tokenizer(home)
-        if getattr(tokenizer, "backend_tokenizer", None) is not None:
-            check_written_ids(home, tokenizer.backend_tokenizer)
-            check_ids(tokenizer.backend_tokenizer, _rows(model), f"the tokenizer of {home}")
+        backend = read_tokenizer(tokenizer).backend
+        check_written_ids(home, backend)
+        check_ids(backend, _rows(model), f"the tokenizer of {home}")
     origin = {"weights": directory.name, "weights_sha256": [sha256_of_file(path) for path in files]}
     facts = finetuning_of(directory)
     if facts.data_sha256 is not None:
@@ -108,11 +110,23 @@ def _rows(model: Any) -> int | None:
 
 
 def load_tokenizer(directory: Path) -> Any:
-    """The tokenizer of a local directory, as transformers reads it."""
-    from transformers import AutoTokenizer
-
+    """The tokenizer of a local directory: as transformers reads it, or from its vocabulary file where that is not proven right."""
     check_json(directory)
     check_vocabulary(directory)
+    if not (directory / TOKENIZER_FILE).is_file():
+        with offline(), quiet():
+            found = tokenizer_of_file(directory, _as_transformers_reads)
+        if found is not None:
+            return found
+    tokenizer = _as_transformers_reads(directory)
+    if not (directory / TOKENIZER_FILE).is_file():
+        _check_vocabulary(directory, tokenizer)
+    return tokenizer
+
+
+def _as_transformers_reads(directory: Path) -> Any:
+    from transformers import AutoTokenizer
+
     with (
         offline(),
         quiet(),
@@ -120,12 +134,7 @@ def load_tokenizer(directory: Path) -> Any:
             f"the tokenizer of {directory} cannot be loaded", f"save it again, with its {TOKENIZER_FILE}"
         ),
     ):
-        tokenizer: Any = AutoTokenizer.from_pretrained(
-            directory, local_files_only=True, trust_remote_code=False
-        )
-    if not (directory / TOKENIZER_FILE).is_file():
-        _check_vocabulary(directory, tokenizer)
-    return tokenizer
+        return AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
 
 
 def _check_vocabulary(directory: Path, tokenizer: Any) -> None:

@@ -45,7 +45,7 @@ class SubwordTokenizer:
         # A copy that neither truncates nor pads: earlier use of the tokenizer must not cut a text that is scored.
         check_ids(backend, size)
         with as_model_error("the model's tokenizer cannot be read", "save the tokenizer again"):
-            backend = type(backend).from_str(backend.to_str())
+            backend = copy.deepcopy(backend)
             backend.no_truncation()
             backend.no_padding()
         self._backend = backend
@@ -148,7 +148,7 @@ class SubwordTokenizer:
         return [token.id for token in self._backend.model.tokenize(written)] == list(tokens)
 
     def _pieces_of(self, added: dict[int, str], model: dict[str, Any]) -> list[bytes | None]:
-        byte_of = _byte_level_alphabet()
+        byte_of = byte_level_alphabet()
         prefix = str(model.get("continuing_subword_prefix") or "##")
         pieces: list[bytes | None] = []
         for token in range(self.size):
@@ -234,14 +234,6 @@ def subword_tokenizer(backend: Any, *, size: int, separator: int) -> SubwordToke
     return kind(backend, size=size, separator=separator)
 
 
-def fast_backend(tokenizer: Any) -> Any:
-    """The tokenizer of the tokenizers library inside one of transformers."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
-        raise ModelError(f"{type(tokenizer).__name__} is not a fast tokenizer; load it with AutoTokenizer")
-    return backend
-
-
 def encoded(backend: Any, text: str, *, special: bool = False) -> Any:
     """A text as the library encodes it, with or without the special tokens that it puts around a text."""
     with as_model_error(
@@ -258,7 +250,7 @@ def _unknown_token(backend: Any, model: dict[str, Any]) -> int | None:
     return None if found is None else int(found)
 
 
-def _byte_level_alphabet() -> dict[str, int]:
+def byte_level_alphabet() -> dict[str, int]:
     """The characters that represent bytes in byte-level vocabularies: printable ones represent themselves, the rest start at 256."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in printable]
