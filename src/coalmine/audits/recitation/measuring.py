@@ -83,7 +83,8 @@ def recite(
     asked = [models] if isinstance(models, Model) else list(models)
     everyone = asked if baseline is None else [*asked, baseline]
     corpus = index if isinstance(index, CorpusIndex) else CorpusIndex.open(index)
-    if corpus.manifest.tokenizer.chat_template_sha256:
+    template = corpus.manifest.tokenizer.chat_template_sha256
+    if template:
         everyone = [_as_written(one) for one in everyone]
     folder, shown = None if out is None else Path(out), progress or Silent()
     planned = _planned(everyone, corpus, given, shown)
@@ -99,6 +100,7 @@ def recite(
         *planned.cuts.left_out,
         *not_asked(said.questions, planned.cuts),
         *said.missing,
+        *(_other_templates(everyone, template) if template else ()),
         *result.warnings,
     )
     result = msgspec.structs.replace(result, warnings=warnings, not_measured=said.missing)
@@ -110,6 +112,16 @@ def _as_written(model: Model) -> Model:
     if not isinstance(model, ContextualModel) or model.contexts is None:
         return model
     return model.in_context(Context("none", (), NOTHING))
+
+
+def _other_templates(models: Sequence[Model], template: str) -> list[str]:
+    """A warning for each model whose tokenizer would write conversations in another way than the index has them."""
+    return [
+        f"{model.name!r} has another chat template than the index, so it was asked about texts that its own template does not write; "
+        "index the corpus again with the tokenizer that it was trained with, or give the model that template"
+        for model in models
+        if getattr(getattr(model, "chat", None), "sha256", None) not in {None, template}
+    ]
 
 
 class _Planned(NamedTuple):
@@ -151,6 +163,7 @@ def _result(
     reveal: bool,
 ) -> Recitation:
     """What the answers amount to; the baseline is in no trend."""
+    template = corpus.manifest.tokenizer.chat_template_sha256
     examples = examples_of(found, questions, corpus, reveal=reveal)
     asked = found[: sum(one.role == "asked" for one in models)]
     one_document = len({sample.document for sample in questions.samples}) == 1
@@ -159,6 +172,7 @@ def _result(
         index={
             "corpus_sha256": corpus.manifest.corpus.sha256,
             "tokenizer_sha256": corpus.manifest.tokenizer.sha256,
+            **({"chat_template_sha256": template} if template else {}),
             "documents": corpus.documents,
             "tokens": corpus.tokens,
         },

@@ -132,6 +132,11 @@ class Recitation(msgspec.Struct, frozen=True, kw_only=True):
         return RECITATIONS.save(directory, self)
 
     @property
+    def chat_template_sha256(self) -> str | None:
+        """Of the template that wrote the conversations of the index; None for plain texts."""
+        return self.index.get("chat_template_sha256")
+
+    @property
     def main_context(self) -> int | None:
         """The context of the headline: the one with the most sequences, of several the longest; None for masked models."""
         # All sequences of a context are one group, and no part of them is larger.

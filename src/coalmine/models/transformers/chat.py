@@ -129,6 +129,11 @@ class ChatTemplate:
         self._tokenizer = tokenizer
         self._context_chosen = context_chosen
 
+    @property
+    def sha256(self) -> str | None:
+        """The SHA-256 of the template; None for a tokenizer without one."""
+        return template_sha256(self._tokenizer) if getattr(self._tokenizer, "chat_template", None) else None
+
     def context(self, frame: Frame, tokens: SubwordTokenizer) -> Context:
         """What the content of a frame's turn comes after in training; `tokens` is the model's own tokenizer."""
         if self._context_chosen:
