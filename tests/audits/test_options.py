@@ -25,7 +25,8 @@ RECORDS = {
     "recite": RecitationOptions,
     "compare": ComparisonOptions,
 }
-FOR_PYTHON_ONLY = {"expose": {"batch", "comparisons"}, "recite": {"confidence"}}
+# Prompts come from a file, whose option has the same name.
+FOR_PYTHON_ONLY = {"expose": {"batch", "comparisons"}, "extract": {"prompts"}, "recite": {"confidence"}}
 COMMANDS = typer.main.get_command(app).commands
 
 

@@ -260,7 +260,7 @@ def group(recited, *, model="asked", context=50, length=None, bucket=None):
     )
 
 
-def recitations(*groups, baseline=False, trends=(), sample="normalized", names=("asked",)):
+def recitations(*groups, baseline=False, trends=(), sample="normalized", names=("asked",), hidden_share=0.15):
     models = [ModelFacts(name=name, role="asked", parameters=1000, description={}) for name in names]
     if baseline:
         models.append(ModelFacts(name="other", role="baseline", parameters=1000, description={}))
@@ -282,7 +282,7 @@ def recitations(*groups, baseline=False, trends=(), sample="normalized", names=(
             beam=None,
             anywhere=False,
             near=None,
-            hidden_share=None,
+            hidden_share=hidden_share,
             confidence=0.95,
             seed=0,
         ),

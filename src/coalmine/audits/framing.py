@@ -10,7 +10,7 @@ import msgspec
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.errors import CoalmineError, InputError, NotMeasurableError
 from coalmine.models.protocols import ChatModel, Model
-from coalmine.records.chat import Frame
+from coalmine.records.chat import Frame, Turn
 
 
 def framed(model: Model, canaries: CanarySet, *, writes: bool = False) -> Model:
@@ -45,6 +45,20 @@ def framed_again(model: Model, description: Mapping[str, Any]) -> Model:
         raise InputError(f"the frame of the result is damaged ({error}); measure again") from None
     found = _in_frame(model, frame)
     return found if found.describe().get("context") == description.get("context") else _prompted(found)
+
+
+def asked_by(model: Model, said: str) -> Model | None:
+    """The model in its frame, after a user who says this; None where it has no frame."""
+    description = model.describe()
+    if "frame" not in description:
+        return None
+    frame = msgspec.convert(description["frame"], Frame)
+    if frame.role != "assistant":
+        raise InputError(
+            f"prompts are what users say before a turn of the assistant, and these canaries are {frame.role} turns; leave out the prompts"
+        )
+    found = _in_frame(model, msgspec.structs.replace(frame, before=(Turn("user", said),)))
+    return _prompted(found)
 
 
 def frame_obstacle(model: Model, canaries: CanarySet) -> str | None:

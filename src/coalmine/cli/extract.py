@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from coalmine.audits.extraction.options import ExtractionOptions
@@ -37,6 +38,10 @@ class Extract(Arguments, frozen=True, kw_only=True):
         Option("An extraction.json: check its certificate against the model, and write nothing."),
     ] = None
     options: ExtractionOptions
+    prompts: Annotated[
+        Path | None,
+        Option("A file with one prompt per line, for --method prompt: what users may say to the model."),
+    ] = None
     source_format: Annotated[
         str | None,
         Option("For a model of pairs: the source side of --format, filled in the same way."),
@@ -80,19 +85,34 @@ def command(given: Extract) -> int:
     from coalmine.audits.extraction.results import RESULTS_FILE, VERIFIED_FILE
     from coalmine.corpus.planting.manifest import CanarySet
 
+    options = _options(given)
     file = RESULTS_FILE if given.verify is None else VERIFIED_FILE
     with given.printing.output() as output:
         chosen = None if given.verify is None else CanarySet.load(given.verify)
         folder = "secrets-extraction" if chosen is not None and chosen.natural else "extraction"
         with model_run(given.model, given.out, folder, given.loading, given.running, file) as run:
             if chosen is not None:
-                _verify(run, given, chosen, output)
+                _verify(run, options, chosen, output)
             else:
-                _extract(run, given, given.format or "", output)
+                _extract(run, given, options, given.format or "", output)
     return 0
 
 
-def _extract(run: ModelRun, given: Extract, template: str, output: Output) -> None:
+def _options(given: Extract) -> ExtractionOptions:
+    """The options, with the prompts of a file."""
+    if given.prompts is None:
+        return given.options
+    from coalmine.audits.extraction.prompting import read_prompts
+    from coalmine.storage.files import read_text
+
+    return msgspec.structs.replace(
+        given.options, prompts=read_prompts(read_text(given.prompts, "the prompts"))
+    )
+
+
+def _extract(
+    run: ModelRun, given: Extract, options: ExtractionOptions, template: str, output: Output
+) -> None:
     """Search one format, write what comes out, and show it."""
     from coalmine.audits.extraction.measuring import extract
     from coalmine.formats.format import Format
@@ -106,7 +126,7 @@ def _extract(run: ModelRun, given: Extract, template: str, output: Output) -> No
     result = extract(
         run.model,
         form,
-        given.options,
+        options,
         source_format=given.source_format,
         engine=run.engine,
         resume=run.ledger,
@@ -126,7 +146,7 @@ def _show(result: Extraction, form: Format, path: Path, output: Output, *, revea
     output.document(shown)
 
 
-def _verify(run: ModelRun, given: Extract, chosen: CanarySet, output: Output) -> None:
+def _verify(run: ModelRun, options: ExtractionOptions, chosen: CanarySet, output: Output) -> None:
     """Search the formats of canaries, write which come out, and show it."""
     from coalmine.audits.extraction.measuring import verify_extraction
     from coalmine.audits.extraction.results import extraction_file, save_verification
@@ -144,7 +164,7 @@ def _verify(run: ModelRun, given: Extract, chosen: CanarySet, output: Output) ->
     results, extractions = verify_extraction(
         run.model,
         chosen,
-        given.options,
+        options,
         engine=run.engine,
         resume=run.ledger,
         progress=output.progress(),

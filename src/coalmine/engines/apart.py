@@ -22,10 +22,15 @@ class Answered(NamedTuple, Generic[Answer]):
     problems: dict[int, CoalmineError]
 
 
-def ask_apart(ask: Callable[[Sequence[Item]], Sequence[Answer]], items: Sequence[Item]) -> Answered[Answer]:
+def ask_apart(
+    ask: Callable[[Sequence[Item]], Sequence[Answer]],
+    items: Sequence[Item],
+    reason_of: Callable[[BaseException], CoalmineError | None] = failure_of_inputs,
+) -> Answered[Answer]:
     """Ask about all items at once; where that fails, about half of them, and so on, until what fails is alone.
 
-    What says nothing about the inputs is raised: too little memory, a file that cannot be read, a bug of ours.
+    What says nothing about the inputs is raised: too little memory, a file that cannot be read, a bug of ours. `reason_of` decides: it
+    gives the reason that an input has no answer, or None.
 
     >>> def halved(numbers):
     ...     if 3 in numbers:
@@ -35,7 +40,7 @@ def ask_apart(ask: Callable[[Sequence[Item]], Sequence[Answer]], items: Sequence
     >>> ask_apart(halved, [2, 3, 4])
     Answered(answers=[1, None, 2], problems={1: NotMeasurableError('3 is odd')})
     """
-    asking = _Halving(ask, items)
+    asking = _Halving(ask, items, reason_of)
     if items:
         asking.ask(0, len(items))
     return Answered(asking.answers, asking.problems)
@@ -44,8 +49,13 @@ def ask_apart(ask: Callable[[Sequence[Item]], Sequence[Answer]], items: Sequence
 class _Halving(Generic[Item, Answer]):
     """What was answered so far."""
 
-    def __init__(self, ask: Callable[[Sequence[Item]], Sequence[Answer]], items: Sequence[Item]) -> None:
-        self._ask, self._items = ask, items
+    def __init__(
+        self,
+        ask: Callable[[Sequence[Item]], Sequence[Answer]],
+        items: Sequence[Item],
+        reason_of: Callable[[BaseException], CoalmineError | None],
+    ) -> None:
+        self._ask, self._items, self._reason_of = ask, items, reason_of
         self.answers: list[Answer | None] = [None] * len(items)
         self.problems: dict[int, CoalmineError] = {}
         self._answered = False
@@ -58,7 +68,7 @@ class _Halving(Generic[Item, Answer]):
         try:
             found = self._ask(self._items[start:stop])
         except (Exception, SystemExit) as error:
-            problem = failure_of_inputs(error)
+            problem = self._reason_of(error)
             if problem is None:
                 raise
             if stop - start == 1:

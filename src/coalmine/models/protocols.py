@@ -25,13 +25,15 @@ zero. All log-probabilities are base 2. No audit asks a model for anything that 
     ├── BoundedModel     how many tokens it can read
     ├── ContextualModel  other contexts to score texts after
     ├── ChatModel        texts as turns of a conversation
+    ├── TextReciter      whether it would write a text, judged by the text alone
+    │   └── ConversationWriter   asked in turns, which it reads back from the text of a conversation
     └── RemoteModel      it runs on another machine, and was asked whether it is still the same model
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,7 +51,7 @@ from coalmine.models.scores import (
     TokenSequence,
 )
 from coalmine.models.tokenizing import OpenTokenizer, Tokenizer
-from coalmine.records.chat import Frame
+from coalmine.records.chat import Frame, Turn
 
 __all__ = [
     "AblatedScorer",
@@ -449,6 +451,42 @@ class ChatModel(Model, Protocol):
 
         A NotMeasurableError or ModelError says why a frame cannot be written, such as a template that has no system turns.
         """
+
+
+@runtime_checkable
+class TextReciter(Model, Protocol):
+    """A model that writes text and shows no tokens of it: an endpoint. Whether it recites is judged by the text.
+
+    >>> from coalmine.models import ScriptedModel
+    >>> isinstance(ScriptedModel("ab"), TextReciter)
+    False
+    """
+
+    def follow_text(self, sequences: Sequence[TokenSequence]) -> list[int | None]:
+        """For each sequence the first token of its target that greedy decoding does not write; None if it writes all of the text."""
+
+
+@runtime_checkable
+class ConversationWriter(TextReciter, ChatModel, Protocol):
+    """A chat endpoint, which is asked in turns, and reads them back from the text of a conversation.
+
+    >>> from coalmine.models import ScriptedModel
+    >>> isinstance(ScriptedModel("ab"), ConversationWriter)
+    False
+    """
+
+    def as_written(self) -> Self:
+        """The same model, whose prompts are conversations as its chat template writes them, up to the content of an assistant's turn."""
+
+    @property
+    def template_sha256(self) -> str:
+        """The hash of the chat template that conversations are written with."""
+
+    def turns_in(self, text: str) -> tuple[Turn, ...] | None:
+        """The turns of a whole conversation that the template wrote as this text; None where it is not one."""
+
+    def before_last(self, turns: Sequence[Turn]) -> str:
+        """A conversation as the template writes it, up to the content of its last turn."""
 
 
 @runtime_checkable

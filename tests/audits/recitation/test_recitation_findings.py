@@ -149,6 +149,10 @@ def test_how_the_sequences_were_drawn_is_told():
     assert masked.startswith(
         "asked, whole sequences with gaps, equally many for each number of copies: 1 of 1,000"
     )
+    turns = the(run_of(made.group(share(1), context=None), hidden_share=None, sample="uniform"), "CM401")
+    assert turns.evidence.startswith(
+        "asked, 50 tokens of the assistant's turn after the conversation before it"
+    )
 
 
 def test_models_and_files_are_told_apart():

@@ -118,8 +118,11 @@ def _check_model(model: Model) -> None:
     if not isinstance(model, Model):
         raise InputError(f"expose needs a model, got {type(model).__name__}; load one with load_model(path)")
     if not isinstance(model, Scorer):
+        lacking = model.describe().get("why")
+        why = f" ({lacking})" if lacking else ""
         raise NotMeasurableError(
-            f"exposure is not applicable to {model.name!r}: it does not give the probability of a text"
+            f"exposure is not applicable to {model.name!r}: it does not give the probability of a text{why}; look at what it writes with "
+            "`coalmine extract --method prompt`, or audit the model itself"
         )
 
 

@@ -6,9 +6,18 @@ import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from msgspec import UNSET
+
 from coalmine.errors import InputError
 from coalmine.formats.format import Format
-from coalmine.records.contradictions import count_problems, in_range, twice, whole_number
+from coalmine.records.contradictions import (
+    count_problems,
+    estimate_problems,
+    hits_of,
+    in_range,
+    twice,
+    whole_number,
+)
 
 if TYPE_CHECKING:
     from coalmine.audits.extraction.results import CanaryExtraction, Extraction, Verified
@@ -29,6 +38,26 @@ def extraction_problems(extraction: Extraction) -> Iterator[str]:
     yield from _format_problems(extraction, size)
     yield from _found_problems(extraction, size)
     yield from _certificate_problems(extraction, size)
+    yield from _prompt_problems(extraction)
+
+
+def _prompt_problems(extraction: Extraction) -> Iterator[str]:
+    prompts = extraction.prompts
+    if prompts is UNSET:
+        return
+    if extraction.method != "prompt":
+        yield f"it has prompts, and was found by {extraction.method}"
+    answered = prompts.asked - prompts.failed
+    for name in ("asked", "failed", "wrote"):
+        yield from count_problems(f"the number of prompts ({name})", getattr(prompts, name))
+    if prompts.wrote > answered or prompts.share.n != answered:
+        yield f"{answered:,} prompts were answered, and a member came out after {prompts.wrote:,} of {prompts.share.n:,}"
+        return
+    yield from estimate_problems("the share of prompts", prompts.share, 0, 1)
+    if bool(prompts.wrote) != bool(extraction.found):
+        yield "members came out after no prompt, or none came out after some"
+    if prompts.share.value is not None and hits_of(prompts.share.value, answered) != prompts.wrote:
+        yield f"the share of prompts is {prompts.share.value:g}, and a member came out after {prompts.wrote:,} of {answered:,}"
 
 
 def _format_problems(extraction: Extraction, size: int) -> Iterator[str]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from msgspec import UNSET
+
 from coalmine.audits.exposure.chance import FEWEST, at_most_share, chance_in_words, share
 from coalmine.audits.exposure.single_canaries import places_of
 from coalmine.audits.extraction.extracted_together import CAME_OUT, CameOut, came_out
 from coalmine.audits.extraction.results import EXTRACTIONS, VERIFIED, CanaryExtraction, Extraction, Verified
+from coalmine.audits.extraction.table import prompts_in_words
 from coalmine.evidence.budget import Decisions
 from coalmine.evidence.findings import NAMED, Catalog, Entry, Finding
 from coalmine.evidence.run import Located, Run
@@ -29,8 +32,8 @@ CATALOG = Catalog(
         ),
         "CM203": Entry(
             "The search for canaries was not finished",
-            "Run the same command with a larger --budget to resume. Where a format could not be searched, correct what the "
-            "evidence names first.",
+            "Run the same command with a larger --budget to resume. Prompting never proves anything: ask with more prompts "
+            "(--prompts), or search the model itself. Where a format could not be searched, correct what the evidence names first.",
             first_step=True,
         ),
         "CM204": Entry(
@@ -164,9 +167,16 @@ def _certificates(searches: Sequence[Extraction]) -> str:
     ended = [one for one in searches if not one.proven]
     if not ended:
         return "the search has no certificate"
-    return "; ".join(
+    return "; ".join(_ended(one) for one in ended)
+
+
+def _ended(one: Extraction) -> str:
+    """How a search without a proof ended."""
+    if one.method == "prompt":
+        said = "" if one.prompts is UNSET else f"{prompts_in_words(one.prompts)}, and "
+        return f"{said}what a model writes after some prompts does not prove what it writes after others"
+    return (
         f"the {one.method} over {int(one.size):,} members ended after {one.certificate.expansions:,} queries"
-        for one in ended
     )
 
 

@@ -23,7 +23,7 @@ from coalmine.engines.ledger import Ledger, Resume
 from coalmine.engines.units import Arrays, Unit
 from coalmine.errors import CoalmineError, InputError, NoNumberError, NotMeasurableError
 from coalmine.formats.format import Format
-from coalmine.models.protocols import Model, Scorer
+from coalmine.models.protocols import FloatArray, LimitedScorer, Model, Scorer
 from coalmine.progress import Progress
 from coalmine.search.walks.members import Members
 from coalmine.search.walks.shortest_path import Certificate, FoundMember
@@ -220,7 +220,7 @@ class _Found(NamedTuple):
 def _extraction(model: Model, of: _Sought, asked: ExtractionOptions, ledger: Ledger) -> Course[Extraction]:
     """The extraction of one format."""
     if asked.method == "prompt":
-        return prompted(model, of.secret, of.sources, asked.given)
+        return prompted(model, of.secret, of.sources, asked)
     members = Members(model, of.secret, sources=of.sources, given=asked.given, memory_bytes=asked.memory)
     if members.obstacle is not None:
         return (yield from _scored(members, asked))
@@ -320,6 +320,17 @@ def _tried(members: Members, top: int) -> Course[_Found]:
     return _Found(found, Certificate(True, expansions, None, 0.0, exhausted=True))
 
 
+def _certificate(scored: int, best: Sequence[float], top: int, least: FloatArray) -> Certificate:
+    """What the scores of members prove, with what those without a score cost at least."""
+    if not len(least):
+        return Certificate(True, scored, None, 0.0, exhausted=True)
+    floor = float(least.min())
+    if len(best) < top:
+        return Certificate(False, scored, floor, None)
+    proven = best[-1] <= floor
+    return Certificate(proven, scored, floor, 0.0 if proven else best[-1] - floor)
+
+
 def _no_proof(members: Members, unknown: int) -> NoNumberError:
     return NoNumberError(
         f"the model {members.model.name!r} gave no finite number for {unknown:,} members of {members.format.template!r}, any of which may "
@@ -344,7 +355,8 @@ def _scored(members: Members, asked: ExtractionOptions) -> Course[Extraction]:
             f"{SCORED_UP_TO:,}; use a smaller format, such as one that has the known beginning in it"
         )
     every = yield from score_every_member(members)
-    if every.problem is not None:
+    limited = isinstance(members.model, LimitedScorer)
+    if every.problem is not None and not limited:
         raise every.problem
     scored = len(every.bits)
     best = cheapest(asked.top, [], every.bits.tolist(), every.indices.tolist())
@@ -354,6 +366,6 @@ def _scored(members: Members, asked: ExtractionOptions) -> Course[Extraction]:
         )
     members_found = [FoundMember(index, cost, scored) for cost, index in best]
     texts = [form.at(one.member) for one in members_found]
-    found = _Found(members_found, Certificate(True, scored, None, 0.0, exhausted=True))
+    found = _Found(members_found, _certificate(scored, [cost for cost, _ in best], asked.top, every.least))
     by_force = msgspec.structs.replace(asked, method="brute")
-    return _result(members, by_force, scored, found, texts, [None] * len(texts))
+    return _result(members, by_force, scored + len(every.least), found, texts, [None] * len(texts))

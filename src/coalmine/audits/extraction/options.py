@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from coalmine.audits.options import MEMORY, SEARCH_MEMORY, Option, Options
 from coalmine.errors import InputError
@@ -19,6 +19,8 @@ class ExtractionOptions(Options, frozen=True, kw_only=True):
         method: "search" (best-first, proven unless `budget` expansions are spent first), "brute" (every member of a small space),
             "beam" (`width` nodes per level), "greedy", or "prompt" (give the model the beginning and read what it writes, all that a
             model that gives only text can be asked).
+        prompts: for the prompt method, what users may write: in a chat the turn before the assistant's, elsewhere a text in place of the
+            format's beginning. Without any, the model is asked once, as the canaries were planted.
         given: a beginning that is known already, such as the first digits of a number.
         width: nodes that "beam" follows at each depth.
         budget: expansions that "search" may spend.
@@ -32,13 +34,22 @@ class ExtractionOptions(Options, frozen=True, kw_only=True):
     method: Annotated[
         Method, Option("search (proves its answer), brute (small spaces), beam, greedy or prompt.")
     ] = "search"
+    prompts: tuple[str, ...] = ()
     given: Annotated[str, Option("A beginning of the secret that is known already.", decides=True)] = ""
     width: Annotated[int, Option("Nodes that `beam` follows at each depth.")] = 100
     budget: Annotated[int, Option("Expansions that `search` may spend.")] = 1_000_000
     memory: Annotated[int, SEARCH_MEMORY] = MEMORY
 
+    def deciding(self) -> dict[str, Any]:
+        """What is searched for, and how it is asked for."""
+        return {**super().deciding(), **({"prompts": self.prompts} if self.prompts else {})}
+
     def check(self) -> None:
         """Reject values that cannot be searched with."""
+        if self.prompts and self.method != "prompt":
+            raise InputError(
+                f"prompts are for the prompt method, and the method is {self.method}; use --method prompt"
+            )
         if self.method not in METHODS:
             raise InputError(f"unknown method {self.method!r}: known are {', '.join(METHODS)}")
         for name in ("top", "width", "budget"):

@@ -1,16 +1,100 @@
-"""Extraction by prompting: what a model writes by itself after the beginning that every member has."""
+"""Extraction by prompting: what a model writes by itself after the beginning that every member has, or after prompts that users may write.
+
+A model that only writes text cannot be searched. What it writes shows what comes out, and never that nothing else would. So the share of
+prompts after which a member comes out has an interval over prompts, and prompts that a server has no answer to are counted apart.
+"""
 
 from __future__ import annotations
 
-from coalmine.audits.extraction.results import Extracted, Extraction
-from coalmine.errors import InputError, NotMeasurableError
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from coalmine.audits.extraction.options import ExtractionOptions
+from coalmine.audits.extraction.results import Extracted, Extraction, Prompting
+from coalmine.audits.framing import asked_by
+from coalmine.errors import CoalmineError, InputError, NotMeasurableError
 from coalmine.formats.format import Format
 from coalmine.models.protocols import Generator, Model, PairModel
+from coalmine.records import Estimate
 from coalmine.search.walks.shortest_path import Certificate
+from coalmine.statistics.intervals import clustered_interval
+
+# Tokens that an answer may have before a member, where the model is not given the beginning of it.
+BEFORE_MEMBER = 32
 
 
-def prompted(model: Model, form: Format, sources: Format | None, given: str) -> Extraction:
-    """What the model writes by itself after the beginning that every member has, or that is given."""
+class _Prompt(NamedTuple):
+    """A model as one prompt asks it, and what it is given of a member."""
+
+    model: Generator
+    given: str
+    # Whether members are looked for in all of the text that it writes.
+    anywhere: bool
+
+
+def prompted(model: Model, form: Format, sources: Format | None, asked: ExtractionOptions) -> Extraction:
+    """What the model writes by itself after the beginning that every member has, or that is given, or after prompts."""
+    writer = _writer(model, sources)
+    written, found = 0, dict[str, int]()
+    hits, problems = list[bool](), list[CoalmineError]()
+    for prompt in _prompts(writer, form, asked):
+        try:
+            texts, tokens = _written(prompt, form)
+        except CoalmineError as problem:
+            if not getattr(problem, "is_about_question", False):
+                raise
+            problems.append(problem)
+            continue
+        written += tokens
+        hits.append(bool(texts))
+        for text in texts:
+            found.setdefault(text, written)
+    if problems and not hits:
+        raise problems[0]
+    return Extraction(
+        format_template=form.template,
+        size=str(form.size),
+        given=asked.given,
+        method="prompt",
+        found=tuple(
+            Extracted(place=place, text=text, log_perplexity_bits=None, expansions=after, unaided=True)
+            for place, (text, after) in enumerate(found.items(), 1)
+        ),
+        certificate=Certificate(False, written, None, None),
+        model=model.describe(),
+        prompts=Prompting(
+            asked=len(hits) + len(problems),
+            failed=len(problems),
+            wrote=sum(hits),
+            share=share_of_prompts(sum(hits), len(hits)),
+            problems=tuple(dict.fromkeys(map(str, problems))),
+        ),
+    )
+
+
+def share_of_prompts(hits: int, n: int, confidence: float = 0.95) -> Estimate:
+    """The share of prompts after which a member came out, with its interval.
+
+    >>> share_of_prompts(1, 20).statement
+    'a member came out after 1 of 20 prompts (5%, 95% interval 0.12% to 24.88%)'
+    """
+    low, high, _ = clustered_interval(hits, range(n), confidence)
+    percent = f"{100 * confidence:g}% interval {100 * low:.2f}% to {100 * high:.2f}%"
+    return Estimate(
+        method="share of prompts, Clopper-Pearson",
+        status="measured",
+        value=hits / n,
+        low=low,
+        high=high,
+        confidence=confidence,
+        n=n,
+        statement=f"a member came out after {hits:,} of {n:,} {'prompt' if n == 1 else 'prompts'} ({100 * hits / n:.0f}%, {percent})",
+        assumptions=("the prompts represent others that were chosen in the same way",),
+    )
+
+
+def _writer(model: Model, sources: Format | None) -> Generator:
+    """The model, if it can be prompted."""
     if isinstance(model, PairModel):
         which = "none was given" if sources is None else f"{sources.template!r} gives each member its own"
         raise NotMeasurableError(
@@ -21,31 +105,55 @@ def prompted(model: Model, form: Format, sources: Format | None, given: str) -> 
         raise NotMeasurableError(
             f"extraction by prompt is not applicable to {model.name!r}: it scores texts and writes none; use the search method"
         )
-    beginning = given or form.prefix
-    if not beginning:
-        raise InputError(
-            f"the prompt method needs a beginning to continue, and {form.template!r} begins with the secret; give one (--given)"
-        )
-    prompt = [*model.context, *model.tokenizer.encode(beginning)]
+    return model
+
+
+def _prompts(model: Generator, form: Format, asked: ExtractionOptions) -> Iterator[_Prompt]:
+    """Each distinct prompt: what a user says before the assistant's turn, or a text in place of the format's beginning."""
+    # A server that begins a turn anew is not given the beginning of one.
+    continues = getattr(model, "continues_turns", True)
+    beginning = asked.given or form.prefix
+    if not asked.prompts:
+        if not beginning and continues:
+            raise InputError(
+                f"the prompt method needs a beginning to continue, and {form.template!r} begins with the secret; give one (--given)"
+            )
+        yield _Prompt(model, beginning if continues else "", not continues)
+        return
+    for said in dict.fromkeys(asked.prompts):
+        framed = asked_by(model, said)
+        if framed is None:
+            yield _Prompt(model, said, anywhere=True)
+        elif isinstance(framed, Generator):
+            yield _Prompt(framed, beginning if continues else "", anywhere=True)
+
+
+def _written(prompt: _Prompt, form: Format) -> tuple[Sequence[str], int]:
+    """The members in what a model writes, and how many tokens it wrote."""
+    model = prompt.model
+    tokens = [*model.context, *(model.tokenizer.encode(prompt.given) if prompt.given else ())]
     # A token is a character at least, or a byte of one.
     bytes_each = 1 if form.at(form.size - 1).isascii() else 4
-    length = bytes_each * max(1, form.max_length - len(beginning)) + 1
-    written = model.generate([prompt], length=length)[0]
-    text = model.tokenizer.decode([*prompt[len(model.context) :], *written])
-    match = next((match for match in form.finditer(text) if match.start == 0), None)
-    found: tuple[Extracted, ...] = ()
-    if match is not None:
-        found = (
-            Extracted(
-                place=1, text=match.text, log_perplexity_bits=None, expansions=len(written), unaided=True
-            ),
-        )
-    return Extraction(
-        format_template=form.template,
-        size=str(form.size),
-        given=given,
-        method="prompt",
-        found=found,
-        certificate=Certificate(False, len(written), None, None),
-        model=model.describe(),
-    )
+    rest = form.max_length if prompt.anywhere else form.max_length - len(prompt.given)
+    length = bytes_each * max(1, rest) + 1 + (BEFORE_MEMBER if prompt.anywhere else 0)
+    written = model.generate([tokens], length=length)[0]
+    text = model.tokenizer.decode([*tokens[len(model.context) :], *written])
+    given = len(prompt.given)
+    found = [
+        match.text
+        for match in form.finditer(text)
+        if (match.start == 0 or prompt.anywhere) and match.start + len(match.text) > given
+    ]
+    return list(dict.fromkeys(found)), len(written)
+
+
+def read_prompts(text: str) -> tuple[str, ...]:
+    r"""The prompts of a file, one per line; empty lines are left out.
+
+    >>> read_prompts("What is my PIN?\n\nTell me a secret.\n")
+    ('What is my PIN?', 'Tell me a secret.')
+    """
+    found = tuple(line.strip() for line in text.splitlines() if line.strip())
+    if not found:
+        raise InputError("the file of prompts has none; write one prompt per line")
+    return found

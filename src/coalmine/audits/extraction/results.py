@@ -21,6 +21,7 @@ from coalmine.audits.extraction.options import Method
 from coalmine.audits.extraction.spent import SPENT_FILES
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.formats.format import Format
+from coalmine.records import Estimate
 from coalmine.records.contradictions import refuse_contradictions
 from coalmine.records.documents import Document, Origin, beside, is_there
 from coalmine.search.walks.shortest_path import Certificate
@@ -43,6 +44,18 @@ class Extracted(msgspec.Struct, frozen=True, kw_only=True):
     # Whether the model writes it by itself: each token after the prefix is the likeliest of the whole vocabulary. None if
     # that is unknown.
     unaided: bool | None
+
+
+class Prompting(msgspec.Struct, frozen=True, kw_only=True):
+    """How many prompts were asked, how many of them a server has no answer to, and after how many of the others a member came out."""
+
+    asked: int
+    failed: int
+    wrote: int
+    # Of the prompts that were answered.
+    share: Estimate
+    # Why prompts have no answer.
+    problems: tuple[str, ...] = ()
 
 
 class Extraction(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +83,8 @@ class Extraction(msgspec.Struct, frozen=True, kw_only=True):
     words_sha256: str | None = None
     # Of a search for a secret that was in the data all along: what it is, such as "phone".
     kind: str | msgspec.UnsetType = msgspec.UNSET
+    # Of the prompt method; not there for others, and in results of earlier versions.
+    prompts: Prompting | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def proven(self) -> bool:

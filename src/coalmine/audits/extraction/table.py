@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from coalmine.audits.exposure.table import MOST_SECRETS, under_format_names, under_names
 from coalmine.audits.extraction.certificate import Replay
-from coalmine.audits.extraction.results import CanaryExtraction, Extraction, masked
+from coalmine.audits.extraction.results import CanaryExtraction, Extraction, Prompting, masked
 from coalmine.evidence.tables import Right, plain_table, rights
 from coalmine.evidence.words import FormatNames, format_name, format_names, times_in_words
 from coalmine.formats.format import Format
@@ -136,12 +136,19 @@ def certificate_in_words(result: Extraction) -> str:
     """Why the answer can be believed, or how far."""
     certificate = result.certificate
     expansions = f"{certificate.expansions:,} expansions over a space of {int(result.size):,}"
+    if result.method == "brute" and certificate.best_open_bits is not None:
+        return (
+            f"{'Proven' if certificate.proven else 'Not proven'}: {certificate.expansions:,} of {int(result.size):,} members have a score, "
+            f"and the others, whose tokens the server does not list, cost {certificate.best_open_bits:.2f} bits or more."
+        )
     if certificate.proven and result.scored_one_by_one:
         return f"Proven: each of the {int(result.size):,} members was scored."
     if certificate.proven:
         return f"Proven in {expansions}: nothing that could be better was left out."
     if result.method == "prompt":
         written = f"the model was given the beginning and wrote {certificate.expansions:,} tokens"
+        if result.prompts is not UNSET and result.prompts.asked > 1:
+            written = prompts_in_words(result.prompts)
         return f"Not proven: {written}; what it does not write by itself may be found by a search."
     if result.method in ("beam", "greedy"):
         return f"Not proven: {result.method} search looks at a small part of the tree ({expansions})."
@@ -151,6 +158,13 @@ def certificate_in_words(result: Extraction) -> str:
         else f"a member that costs up to {certificate.gap_bits:.2f} bits less than the last may exist"
     )
     return f"Not proven in {expansions}: {gap}. Run the same command with a larger --budget to resume."
+
+
+def prompts_in_words(prompts: Prompting) -> str:
+    """After how many prompts a member came out, and how many have no answer."""
+    if not prompts.failed:
+        return prompts.share.statement
+    return f"{prompts.share.statement}; {prompts.failed:,} more have no answer ({visible('; '.join(prompts.problems))})"
 
 
 def replay_in_words(replay: Replay) -> list[str]:

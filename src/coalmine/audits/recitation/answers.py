@@ -14,11 +14,13 @@ from coalmine.audits.recitation.questions import Questions
 from coalmine.engines.apart import ask_apart
 from coalmine.engines.courses import SURVIVED
 from coalmine.engines.engine import Engine, Job
+from coalmine.engines.failures import failure_of_inputs
 from coalmine.engines.ledger import Ledger
 from coalmine.engines.units import Arrays, Outcome, Running, Unit
 from coalmine.errors import CoalmineError, NoNumberError, NotMeasurableError, WorkerLostError
 from coalmine.grouped import grouped
 from coalmine.models.protocols import (
+    ChatModel,
     FloatArray,
     Followed,
     Generator,
@@ -30,6 +32,7 @@ from coalmine.models.protocols import (
     Sampling,
     Scorer,
     Stepper,
+    TextReciter,
     TokenSequence,
 )
 from coalmine.models.works import ModelWork
@@ -63,6 +66,8 @@ def samplings_of(asked: RecitationOptions) -> tuple[Sampling, ...]:
 
 def follow(model: Model, sequences: Sequence[TokenSequence], samplings: Sequence[Sampling]) -> list[Followed]:
     """How far the model would write each target; in one pass if the model supports it, else from its scores."""
+    if isinstance(model, TextReciter) and by_text(model):
+        return [Followed(first_miss, np.empty(0)) for first_miss in model.follow_text(sequences)]
     if isinstance(model, Reciter):
         return model.follow(sequences, samplings=samplings, stop_at_miss=not samplings)
     _check_scores(model, samplings)
@@ -78,6 +83,17 @@ def follow(model: Model, sequences: Sequence[TokenSequence], samplings: Sequence
             )
         found.append(Followed(int(missed[0]) if len(missed) else None, np.full(len(samplings), total)))
     return found
+
+
+def by_text(model: Model) -> bool:
+    """Whether a model is judged by the text that it writes: one that gives no probabilities of any text, and every chat endpoint."""
+    return isinstance(model, TextReciter) and (not isinstance(model, Scorer) or isinstance(model, ChatModel))
+
+
+def _of_question(error: BaseException) -> CoalmineError | None:
+    """Why a server has no answer to a question, if it may have one to others."""
+    is_one = isinstance(error, CoalmineError) and getattr(error, "is_about_question", False)
+    return error if is_one and isinstance(error, CoalmineError) else None
 
 
 @dataclass(frozen=True)
@@ -128,11 +144,8 @@ class RecitationWork(ModelWork):
             return rows
 
         rows = range(len(sequences))
-        problems: dict[int, CoalmineError] = {}
-        if may_answer_later(self.model):
-            ask(rows)
-        else:
-            problems = ask_apart(ask, rows).problems
+        reason_of = _of_question if may_answer_later(self.model) else failure_of_inputs
+        problems = ask_apart(ask, rows, reason_of).problems
         if problems and len(problems) == len(rows):
             raise problems[0]
         running.advance(len(sequences), f"{int(answers.recited.sum()):,} of {len(sequences):,} recited")
@@ -266,6 +279,13 @@ def check(model: Model, asked: RecitationOptions) -> None:
         if asked.writes or asked.beam is not None:
             raise NotMeasurableError(
                 f"{model.name!r} fills gaps and writes no text, so there is no beam and nothing to look for elsewhere; leave these out"
+            )
+        return
+    if by_text(model):
+        if asked.writes or asked.beam is not None:
+            raise NotMeasurableError(
+                f"{model.name!r} is judged by the text that it writes, which has no tokens of the index; leave --beam, --anywhere and "
+                "--near out"
             )
         return
     if not isinstance(model, Reciter):

@@ -181,6 +181,8 @@ def _tried(document: Recitation, group: Group) -> str:
         if settings.sample == "normalized"
         else "drawn uniformly from the corpus"
     )
+    if group.context is None and settings.hidden_share is None:
+        return f"{settings.suffix} tokens of the assistant's turn after the conversation before it, {drawn}"
     if group.context is None:
         return f"whole sequences with gaps, {drawn}"
     return f"{settings.suffix} tokens after {group.context} tokens of context, {drawn}"

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from coalmine.audits.recitation.answers import Answers, ask_models, check, may_answer_later
+from coalmine.audits.recitation.answers import Answers, ask_models, by_text, check, may_answer_later
 from coalmine.audits.recitation.examples import ONLY_TEMPLATES, examples_of
 from coalmine.audits.recitation.groups import Asked, exclusives, groups_of, trends_of
 from coalmine.audits.recitation.options import RecitationOptions
@@ -36,13 +36,20 @@ from coalmine.audits.recitation.questions import (
 )
 from coalmine.audits.recitation.results import ModelFacts, Recitation
 from coalmine.audits.recitation.sequences import elsewhere, save_sequences
+from coalmine.audits.recitation.turns import plan_turns
 from coalmine.corpus.files.streams import pyarrow_for
 from coalmine.corpus.index.queries import CorpusIndex
 from coalmine.engines.engine import Engine, open_engine
 from coalmine.engines.ledger import Ledger
 from coalmine.errors import InputError, ModelOutputError, NotMeasurableError
 from coalmine.models.contexts import NOTHING, Context
-from coalmine.models.protocols import ContextualModel, MaskedModel, Model, PairModel
+from coalmine.models.protocols import (
+    ContextualModel,
+    ConversationWriter,
+    MaskedModel,
+    Model,
+    PairModel,
+)
 from coalmine.progress import Progress, Silent
 from coalmine.storage.files import make_directory, together
 from coalmine.visible import visible
@@ -85,7 +92,7 @@ def recite(
     corpus = index if isinstance(index, CorpusIndex) else CorpusIndex.open(index)
     template = corpus.manifest.tokenizer.chat_template_sha256
     if template:
-        everyone = [_as_written(one) for one in everyone]
+        everyone = [_as_written(one, corpus) for one in everyone]
     folder, shown = None if out is None else Path(out), progress or Silent()
     planned = _planned(everyone, corpus, given, shown)
     said = _ask_all(everyone, planned, corpus, folder, engine, shown)
@@ -107,8 +114,16 @@ def recite(
     return result if folder is None else _written(result, folder, said, record)
 
 
-def _as_written(model: Model) -> Model:
+def _as_written(model: Model, corpus: CorpusIndex) -> Model:
     """A model that reads conversations as the index has them: their template wrote all that comes before a sequence."""
+    if isinstance(model, ConversationWriter):
+        found = model.as_written()
+        if found.template_sha256 != corpus.manifest.tokenizer.chat_template_sha256:
+            raise InputError(
+                f"the index was written with another chat template than that of the tokenizer of {model.name!r}; index the corpus with the "
+                "tokenizer of the model that is served"
+            )
+        return found
     if not isinstance(model, ContextualModel) or model.contexts is None:
         return model
     return model.in_context(Context("none", (), NOTHING))
@@ -139,6 +154,9 @@ def _planned(
     masked = _kind(models)
     check_tokens(models, corpus)
     given.check()
+    writers = [model for model in models if isinstance(model, ConversationWriter)]
+    if writers and corpus.manifest.tokenizer.chat_template_sha256:
+        return _planned_turns(models, writers, corpus, given)
     cuts = _cuts(models, given, masked=masked)
     samples = sample_sequences(corpus, cuts.lengths, given, progress)
     clusters = clusters_of(samples, corpus if given.sample == "uniform" else None)
@@ -147,8 +165,26 @@ def _planned(
         given,
         contexts=cuts.contexts,
         lengths=cuts.lengths,
-        tries=() if given.greedy_only or masked else tuple(given.tries),
+        tries=() if given.greedy_only or masked or any(map(by_text, models)) else tuple(given.tries),
         hidden_share=given.hidden_share if masked else None,
+    )
+    return _Planned(cuts, questions, settings)
+
+
+def _planned_turns(
+    models: Sequence[Model],
+    writers: Sequence[ConversationWriter],
+    corpus: CorpusIndex,
+    given: RecitationOptions,
+) -> _Planned:
+    """The questions for chat endpoints, and the options with what was left open."""
+    if len(writers) < len(models):
+        raise InputError(
+            "a chat endpoint recites turns, and other models recite any sequence; ask them apart"
+        )
+    cuts, questions = plan_turns(writers, corpus, given)
+    settings = msgspec.structs.replace(
+        given, contexts=(), lengths=cuts.lengths, tries=(), hidden_share=None, sample="uniform"
     )
     return _Planned(cuts, questions, settings)
 

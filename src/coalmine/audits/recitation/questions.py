@@ -23,8 +23,9 @@ ONE_DOCUMENT = "all sequences are of one document, so the intervals are for this
 class Questions(NamedTuple):
     """Sequences of a corpus, each asked about once or several times, with contexts of different length.
 
-    Question i is about sample which[i], of which `contexts[i]` tokens are given before the last `suffix`; a context of 0 is for masked
-    models, which are given the sequence with gaps. Samples of equal `clusters` count together, as those of one document do.
+    Question i is about sample which[i], of which `contexts[i]` tokens are given before the last `suffix`. A context of 0 is for masked
+    models, which are given the sequence with gaps, and for chat endpoints, which are given the conversation before it. Samples of equal
+    `clusters` count together, as those of one document do.
     """
 
     samples: list[Sample]
@@ -33,6 +34,8 @@ class Questions(NamedTuple):
     suffix: int
     # Of each sample.
     clusters: IntArray
+    # What is given in place of a context, for each sample.
+    given: tuple[IntArray, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.which)
@@ -43,6 +46,8 @@ class Questions(NamedTuple):
 
     def prompt(self, question: int) -> IntArray:
         """What is given; nothing for a masked model."""
+        if self.given is not None:
+            return self.given[int(self.which[question])]
         tokens = self.sample(question).tokens
         context = int(self.contexts[question])
         return (
@@ -56,13 +61,17 @@ class Questions(NamedTuple):
 
     def select(self, rows: IntArray) -> Questions:
         """Some of the questions, about the same samples."""
-        return Questions(self.samples, self.which[rows], self.contexts[rows], self.suffix, self.clusters)
+        return Questions(
+            self.samples, self.which[rows], self.contexts[rows], self.suffix, self.clusters, self.given
+        )
 
     def sha256(self) -> str:
         """A hash that differs between any two sets of questions."""
         digest = hashlib.sha256(repr((self.suffix, len(self.samples))).encode())
         for sample in self.samples:
             digest.update(np.asarray(sample.tokens, dtype=np.int64).tobytes())
+        for before in self.given or ():
+            digest.update(repr(before.tolist()).encode())
         digest.update(self.which.astype(np.int64).tobytes())
         digest.update(self.contexts.astype(np.int64).tobytes())
         return digest.hexdigest()

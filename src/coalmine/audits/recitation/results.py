@@ -39,7 +39,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     """How much a model recites of the sequences of one context, or of one length or number of copies among them."""
 
     model: str
-    # None for masked models, which are given the text around gaps.
+    # None for masked models, which are given the text around gaps, and for chat endpoints, which are given the conversation before a turn.
     context: int | None
     # None for all of them together.
     length: int | None = None

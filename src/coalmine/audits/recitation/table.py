@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from coalmine.audits.recitation.options import RecitationOptions
 from coalmine.audits.recitation.results import Group, Recitation
 from coalmine.evidence.tables import Right, plain_table, rights
 from coalmine.records import Estimate
@@ -60,6 +61,11 @@ def _headed(result: Recitation, first: Sequence[str]) -> Table:
     return plain_table(*rights(*first, *models))
 
 
+def no_context_in_words(settings: RecitationOptions) -> str:
+    """What is given where it is not a number of tokens: the sequence itself with gaps, or to a chat endpoint the conversation before it."""
+    return "conversation" if settings.hidden_share is None else "around gaps"
+
+
 def by_context_table(result: Recitation) -> Table:
     """The recited share, one row per context and one column per model."""
     table = _headed(result, ["context", "sequences", *_documents_column(result)])
@@ -70,7 +76,7 @@ def by_context_table(result: Recitation) -> Table:
         shares = [
             percent(group.recited, below=_many(result)) if group is not None else "" for group in groups
         ]
-        table.add_row(str(context) if context else "around gaps", *counts, *shares)
+        table.add_row(str(context) if context else no_context_in_words(result.settings), *counts, *shares)
     return table
 
 
@@ -186,14 +192,16 @@ def in_plain_words(result: Recitation) -> str:
         for name, group in zip(asked, shares, strict=True)
         if group is not None
     )
-    if context is None:
-        return (
-            f"With {100 * (settings.hidden_share or 0):.0f}% of the tokens hidden, {said} of the sequences."
-        )
     baseline = [result.overall(facts.name, context) for facts in result.models if facts.role == "baseline"]
     beside = "".join(
         f"; the baseline {visible(group.model)} {percent(group.recited)}"
         for group in baseline
         if group is not None
     )
+    if context is None and settings.hidden_share is None:
+        return f"Given the conversation before it, {said} of the first {settings.suffix} tokens of the assistant's turns{beside}."
+    if context is None:
+        return (
+            f"With {100 * (settings.hidden_share or 0):.0f}% of the tokens hidden, {said} of the sequences."
+        )
     return f"Given {context} tokens, {said} of the suffixes of {settings.suffix} tokens{beside}."

@@ -21,6 +21,7 @@ from coalmine.models.endpoints.echo import Echo, Piece, read_echo
 from coalmine.models.endpoints.listing import longest_list
 from coalmine.models.endpoints.probing import Capability
 from coalmine.models.endpoints.probing_scores import TOP
+from coalmine.models.endpoints.reciting import first_misses
 from coalmine.models.endpoints.tokens import EndpointTokenizer, LocalTokenizer
 from coalmine.models.protocols import IntArray, SequenceScore, TokenSequence, check_listed
 
@@ -129,6 +130,19 @@ class EndpointGenerator:
             self._tokens_after(prompt, text, more)[:length]
             for prompt, text, more in zip(prompts, texts, written, strict=True)
         ]
+
+    def follow_text(self, sequences: Sequence[TokenSequence]) -> list[int | None]:
+        """For each sequence the first token of its target that greedy decoding does not write; None if it writes all of the text."""
+        given = [self._given_text(sequence.context) for sequence in sequences]
+        return first_misses(
+            sequences,
+            given,
+            lambda prompts, length: self.complete(prompts, length=length),
+            self.tokenizer.decode,
+        )
+
+    def _given_text(self, tokens: Sequence[int]) -> str:
+        return self._text(tokens)
 
     def _continuing(self, prompt: str, length: int) -> EndpointQuestion:
         if length < 1:

@@ -27,13 +27,40 @@ from coalmine.models.endpoints.listing import longest_list
 from coalmine.models.endpoints.probing_chat import prove_continues
 from coalmine.models.endpoints.probing_scores import LackingError
 from coalmine.models.protocols import check_listed
-from coalmine.records.chat import Frame
+from coalmine.models.transformers.conversations import WrittenConversations
+from coalmine.records.chat import Frame, Turn
 
 
 class _InChat(EndpointGenerator):
     """What all models at chat endpoints share."""
 
     frame: Frame | None = None
+    # Where prompts are conversations as a chat template writes them, up to the content of an assistant's turn.
+    written: WrittenConversations | None = None
+
+    def as_written(self) -> Self:
+        """The same model, whose prompts are conversations as the chat template of its local tokenizer writes them, header included."""
+        if self._local is None:
+            raise NotMeasurableError(
+                f"the endpoint of {self.name!r} does not show its chat template; give a directory with the tokenizer of the model that is "
+                "served and its template (tokenizer)"
+            )
+        found = copy.copy(self)
+        found.written = self._local.conversations
+        return found
+
+    @property
+    def template_sha256(self) -> str:
+        """The hash of the chat template that conversations are written with; empty where prompts are not conversations."""
+        return "" if self.written is None else self.written.sha256
+
+    def turns_in(self, text: str) -> tuple[Turn, ...] | None:
+        """The turns of a whole conversation that the template wrote as this text; None where it is not one."""
+        return None if self.written is None else self.written.turns(text)
+
+    def before_last(self, turns: Sequence[Turn]) -> str:
+        """A conversation as the template writes it, up to the content of its last turn."""
+        return "" if self.written is None else self.written.before(turns)
 
     def in_frame(self, frame: Frame) -> Self:
         """The same model, whose texts are turns of the frame's role; a NotMeasurableError if the server cannot continue such a turn."""
@@ -60,10 +87,13 @@ class _InChat(EndpointGenerator):
 
     def complete(self, prompts: Sequence[str], *, length: int) -> list[str]:
         """The greedy continuation of each prompt by up to `length` tokens; nothing where the assistant did not write the prompt itself."""
-        if self._continues:
-            return super().complete(prompts, length=length)
         if length < 1:
             raise InputError(f"length must be at least 1 token, got {length}")
+        if self.written is not None:
+            asked = [self._answering(self.written, prompt, length) for prompt in prompts]
+            return [answer.text for answer in self._client.ask_all(asked, self._check_continuation)]
+        if self._continues:
+            return super().complete(prompts, length=length)
         # A token of a prompt has at least one byte.
         questions = [self._asked("", length + len(prompt.encode()), None) for prompt in prompts]
         answers = self._client.ask_all(questions, self._check_continuation)
@@ -71,6 +101,11 @@ class _InChat(EndpointGenerator):
             answer.text[len(prompt) :] if answer.text.startswith(prompt) else ""
             for prompt, answer in zip(prompts, answers, strict=True)
         ]
+
+    @property
+    def continues_turns(self) -> bool:
+        """Whether the server continues a turn that it is given the beginning of; it answers a prompt outside a frame in any case."""
+        return self._continues
 
     @property
     def _continues(self) -> bool:
@@ -90,6 +125,19 @@ class _InChat(EndpointGenerator):
 
     def _continuing(self, prompt: str, length: int) -> EndpointQuestion:
         return self._asked(super()._continuing(prompt, length).prompt, length, None)
+
+    def _answering(self, written: WrittenConversations, prompt: str, length: int) -> EndpointQuestion:
+        """The question for the turn that a written conversation ends before."""
+        turns = written.turns(prompt, is_open=True)
+        if turns is None or turns[-1] != Turn("assistant", "") or len(turns) == 1:
+            raise NotMeasurableError(
+                "a prompt is not a conversation that the chat template wrote up to a turn of the assistant, so the server cannot be asked"
+            )
+        place = Conversation(before=turns[:-1], role="assistant", style="trailing")
+        return EndpointQuestion(prompt="", most_tokens=length, chat=place)
+
+    def _given_text(self, tokens: Sequence[int]) -> str:
+        return super()._given_text(tokens) if self.written is None else self.tokenizer.decode(tokens[1:])
 
     def _prove_open_turn(self, frame: Frame) -> None:
         place = Conversation(before=frame.before, role=frame.role, style="fields")

@@ -40,6 +40,11 @@ class EndpointRefusedError(ModelError):
         self.status = status
         self.reason = reason
 
+    @property
+    def is_about_question(self) -> bool:
+        """Whether another question may be answered: the server refuses this text, or its length."""
+        return self.status in {400, 413, 422}
+
 
 class NoAnswerError(NotMeasurableError):
     """No try gave a usable answer; `kind` and `reason` say what was wrong with the last one."""
@@ -48,6 +53,11 @@ class NoAnswerError(NotMeasurableError):
         super().__init__(message)
         self.kind = kind
         self.reason = reason
+
+    @property
+    def is_about_question(self) -> bool:
+        """Whether another question may be answered: the server answered this one, but not in a usable way."""
+        return self.kind in {"status", "content"}
 
 
 class StoppedError(NotMeasurableError):

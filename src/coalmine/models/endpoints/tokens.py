@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
@@ -11,8 +12,10 @@ from coalmine.errors import InputError, MissingExtraError, ModelError, ModelOutp
 from coalmine.models.endpoints.echo import Piece
 from coalmine.models.endpoints.token_texts import TokenTexts, piece_of
 from coalmine.models.offline import offline
+from coalmine.models.transformers.conversations import WrittenConversations
 from coalmine.models.transformers.libraries import as_model_error
 from coalmine.models.transformers.model_files import TOKENIZER_CONFIG_FILE, TOKENIZER_FILE, read_object
+from coalmine.models.transformers.pretrained import load_tokenizer
 from coalmine.models.transformers.subwords import SubwordTokenizer
 from coalmine.models.transformers.token_ids import check_ids, check_vocabulary, check_written_ids
 from coalmine.storage.files import read_bytes, sha256_of_file
@@ -102,11 +105,17 @@ class LocalTokenizer(SubwordTokenizer):
         super().__init__(backend, size=check_ids(backend), separator=_separator(home, backend))
         self.start = self.separator
         self.sha256 = sha256_of_file(path)
+        self._home = home
         self._named = dict(backend.get_vocab(with_added_tokens=True))
         self._by_bytes: dict[bytes, int] = {}
         for token, piece in enumerate(self.pieces(first=False)):
             if piece:
                 self._by_bytes.setdefault(piece, token)
+
+    @cached_property
+    def conversations(self) -> WrittenConversations:
+        """Conversations as the chat template of this directory writes them; a ModelError where it has none."""
+        return WrittenConversations(load_tokenizer(self._home))
 
     def id_of(self, text: str) -> int:
         """The id of a token that the server wrote."""
