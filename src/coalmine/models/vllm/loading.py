@@ -15,7 +15,8 @@ from coalmine.models.transformers.chat import ChatTemplate
 from coalmine.models.transformers.libraries import as_model_error, quiet
 from coalmine.models.transformers.model_files import CONFIG_FILE, check_json, checkpoint_files, read_object
 from coalmine.models.transformers.pretrained import load_tokenizer
-from coalmine.models.transformers.subwords import fast_backend, subword_tokenizer
+from coalmine.models.transformers.slow_tokenizers import read_tokenizer
+from coalmine.models.transformers.subwords import subword_tokenizer
 from coalmine.models.vllm.adapter import VLLMModel
 from coalmine.storage.files import sha256_of_file
 
@@ -103,7 +104,9 @@ def from_vllm(
     size = int(config.get_vocab_size())
     separator = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
     subwords = subword_tokenizer(
-        fast_backend(tokenizer), size=size, separator=_NO_TOKEN if separator is None else int(separator)
+        read_tokenizer(tokenizer).backend,
+        size=size,
+        separator=_NO_TOKEN if separator is None else int(separator),
     )
     model = VLLMModel(
         engine,
