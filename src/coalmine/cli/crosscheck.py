@@ -35,7 +35,7 @@ class CrosscheckArguments(Arguments, frozen=True, kw_only=True):
             "--models", metavar="A B", help="Two models of yours; without them, one is trained on each half."
         ),
     ] = None
-    loading: Annotated[LoadOptions, Part(("kind", "device", "precision"))]
+    loading: Annotated[LoadOptions, Part(("kind", "device", "device_map", "precision"))]
     preset: Annotated[
         str | None,
         Option("char-lstm by default, and translation for pairs; `coalmine train` lists the others."),

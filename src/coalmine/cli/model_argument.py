@@ -26,7 +26,7 @@ Where = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="A model's directory (of `coalmine train`, transformers or PEFT), an endpoint's URL, a TOML file that describes one, "
+        help="A model's directory (of `coalmine train`, transformers or PEFT) or .gguf file, an endpoint's URL, a TOML file that describes one, "
         "python:module:function, which runs that function to make the model, or NAME:WHERE for an adapter that a package registers.",
     ),
 ]
@@ -44,7 +44,7 @@ class Loading(Arguments, frozen=True, kw_only=True):
 class LoadingAsTrained(Loading, frozen=True, kw_only=True):
     """How a model is loaded that reads texts in its own context."""
 
-    options: Annotated[LoadOptions, Part(("kind", "device", "precision"))]
+    options: Annotated[LoadOptions, Part(("kind", "device", "device_map", "precision"))]
 
 
 class ModelRun(NamedTuple):

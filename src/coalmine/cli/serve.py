@@ -26,7 +26,7 @@ class Serve(Arguments, frozen=True, kw_only=True):
 
     model: Annotated[
         str,
-        typer.Argument(help="The directory of a model that `coalmine train`, transformers or PEFT saved."),
+        typer.Argument(help="The directory of a model that `coalmine train`, transformers or PEFT saved, or a .gguf file."),
     ]
     host: Annotated[
         str, Option("The address to listen on; one that other machines can reach needs a key.")
@@ -37,7 +37,7 @@ class Serve(Arguments, frozen=True, kw_only=True):
     name: Annotated[
         str | None, Option("What clients call the model; default: the name of its directory.")
     ] = None
-    loading: Annotated[LoadOptions, Part(("device", "precision"))]
+    loading: Annotated[LoadOptions, Part(("device", "device_map", "precision"))]
     key_variable: Annotated[
         str | None, Option("The environment variable that holds the key that clients must send.")
     ] = None

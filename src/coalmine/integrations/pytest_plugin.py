@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from coalmine.reports.gate.checking import GateResult
 
 PathLike = str | os.PathLike[str]
-_LOADING = ("kind", "device", "precision", "context", "context_text")
+_LOADING = ("kind", "device", "device_map", "precision", "context", "context_text")
 
 
 @pytest.fixture(scope="session")
@@ -32,7 +32,7 @@ def coalmine_audit() -> Callable[..., ModelAudit]:
     """Audits a model: `coalmine_audit(model, canaries, **options)`.
 
     `model` is a path, a URL or a loaded model. `options` are those of `coalmine.expose` (such as `method`, `samples`,
-    `confidence`) and of `coalmine.load_model` (`kind`, `device`, `precision`, `context`, `context_text`). The same model, canaries and
+    `confidence`) and of `coalmine.load_model` (`kind`, `device`, `device_map`, `precision`, `context`, `context_text`). The same model, canaries and
     options are measured once per session, when a test first asks for the number.
     """
     audits: dict[Any, ModelAudit] = {}

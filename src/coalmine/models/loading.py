@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from coalmine.errors import InputError, ModelError
 from coalmine.models.contexts import NOTHING, Context, with_text
+from coalmine.models.devices import read_device_map, usable_device
 from coalmine.models.offline import offline
 from coalmine.models.options import LoadOptions
 from coalmine.models.plugins import PREFIX, is_plugin, plugin_model
@@ -65,10 +69,21 @@ def load_model(
         )
     check_readable_name(directory)
     require_torch("loading a model")
+    chosen = _on_this_machine(chosen)
     with offline():
         model = _load_directory(directory, chosen)
     model.load_again = partial(load_model, str(directory.absolute()), chosen)
     return model
+
+
+def _on_this_machine(options: LoadOptions) -> LoadOptions:
+    """The options with the device that "auto" takes here and the device map of a file, so that workers load the same."""
+    if options.device_map is None:
+        return msgspec.structs.replace(options, device=usable_device(options.device, options.precision))
+    found = read_device_map(options.device_map)
+    return (
+        options if isinstance(found, str) else msgspec.structs.replace(options, device_map=json.dumps(found))
+    )
 
 
 def is_endpoint(where: str | os.PathLike[str]) -> bool:
@@ -101,7 +116,7 @@ def _plugin(where: str | os.PathLike[str], options: LoadOptions) -> Any:
     if given and os.fspath(where).startswith(PREFIX):
         raise InputError(
             f"{os.fspath(where)} itself decides on the kind, device, precision and context of its model; leave out --kind, --device, "
-            "--precision, --context and --context-text"
+            "--device-map, --precision, --context and --context-text"
         )
     return plugin_model(where, **given)
 
@@ -117,6 +132,7 @@ def _load_directory(directory: Path, options: LoadOptions) -> Any:
         kind = "pairs" if config.get("is_encoder_decoder") else "masked" if masked else "causal"
     if kind != "causal":
         _refuse_context(kind, options)
+        _refuse_map(f"a {kind} model", options)
     device, precision = options.device, options.precision
     if kind == "pairs":
         from coalmine.models.transformers.pairs import load_pairs
@@ -132,6 +148,7 @@ def _load_directory(directory: Path, options: LoadOptions) -> Any:
         directory,
         device=device,
         precision=precision,
+        device_map=options.device_map,
         context=options.context,
         context_text=options.context_text,
     )
@@ -139,6 +156,7 @@ def _load_directory(directory: Path, options: LoadOptions) -> Any:
 
 def _trained_here(directory: Path, options: LoadOptions) -> Any:
     """A model of `coalmine train`, with the separator that it was trained with or with another context."""
+    _refuse_map("a model of `coalmine train`", options)
     own: Any = _reference_model(directory, device=options.device, precision=options.precision)
     kind = "pairs" if isinstance(own, PairModel) else "causal"
     if options.kind not in {"auto", kind}:
@@ -199,6 +217,13 @@ def _refuse_context(kind: str, options: LoadOptions) -> None:
         )
         raise ModelError(
             f"a {what}, so there is no other context to choose; leave out --context and --context-text"
+        )
+
+
+def _refuse_map(what: str, options: LoadOptions) -> None:
+    if options.device_map is not None:
+        raise ModelError(
+            f"{what} runs on one device, and only causal checkpoints of transformers are spread over several; leave out --device-map"
         )
 
 

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 # A model's `resolution_bits` holds for numbers up to this many bits, and grows in proportion for larger ones.
 UP_TO_BITS = 32.0
 # The most that each precision allows, in bits: enough for large networks, and far less than any mistake in an adapter causes.
-PRECISION_BITS = {"float64": 1e-9, "float32": 5e-3, "float16": 0.125, "bfloat16": 1.0}
+PRECISION_BITS = {"float64": 1e-9, "float32": 5e-3, "float16": 0.125, "bfloat16": 1.0, "int8": 1.0}
 # For a model that does not report its precision, such as an endpoint.
 UNKNOWN_PRECISION_BITS = PRECISION_BITS["bfloat16"]
 

@@ -178,8 +178,27 @@ def test_pickles_beside_safetensors_are_not_opened(copied, trap):
     [
         ({"transformers_weights": "adapter_model.bin"}, "names a weights file of its own"),
         ({"use_safetensors": False}, None),
-        ({"quantization_config": {"quant_method": "torchao", "quant_type": "int4"}}, "weights are quantized"),
-        ({"quantization_config": {"quant_method": "bitsandbytes"}}, "weights are quantized"),
+        (
+            {"quantization_config": {"quant_method": "torchao", "quant_type": "int4"}},
+            "which the package torchao reads",
+        ),
+        ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, "which the package optimum reads"),
+        ({"quantization_config": {"quant_method": "own-code"}}, "which cannot be read here"),
+        ({"quantization_config": {"quant_method": "bitsandbytes"}}, "not whether to 4 or 8 bits"),
+        (
+            {"quantization_config": {"load_in_4bit": True, "llm_int8_skip_modules": ["(a+)+b"]}},
+            "take forever to match",
+        ),
+        (
+            {"quantization_config": {"load_in_4bit": True}},
+            "in another form or shape than its config describes",
+        ),
+        ({"quantization_config": {"load_in_8bit": True}}, "which is 8 bits of bitsandbytes"),
+        ({"quantization_config": "int4"}, "must say in an object"),
+        (
+            {"text_config": {"quantization_config": {"load_in_4bit": True}}},
+            "a part of the model is quantized",
+        ),
         ({"quantization_config": None}, None),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -12,6 +13,9 @@ from torch import Tensor, nn
 from coalmine.errors import ModelError, NotMeasurableError
 from coalmine.models.protocols import IntArray, Tokenizer, TokenSequence
 from coalmine.models.resolution import PRECISION_BITS
+from coalmine.models.transformers.quantization import parameters_of, quantization_of_live, quantized_part
+
+_SCORED_IN = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 _Tokenizer = TypeVar("_Tokenizer", bound=Tokenizer)
 
@@ -29,10 +33,14 @@ class LocalModel(Generic[_Tokenizer]):
         self._origin = dict(origin or {})
         # Loads the same weights on any machine that has their directory; None for those of a live model.
         self.load_again: Callable[[], Any] | None = None
-        parameter = next(network.parameters())
-        self._device, self._dtype = parameter.device, parameter.dtype
-        if self._precision not in PRECISION_BITS:
+        # Quantized weights are whole numbers or too coarse; what is computed from them has the precision of the other ones.
+        scored = (one for one in network.parameters() if one.dtype in _SCORED_IN)
+        parameter = next(scored, next(network.parameters()))
+        self._device, self._dtype = getattr(network, "input_device", parameter.device), parameter.dtype
+        if self._dtype not in _SCORED_IN:
             raise ModelError(f"a model is scored in float64, float32, bfloat16 or float16, got {self._dtype}")
+        part = quantized_part(network)
+        self._quantization = None if part is None else quantization_of_live(part)
 
     @property
     def name(self) -> str:
@@ -51,7 +59,10 @@ class LocalModel(Generic[_Tokenizer]):
 
     @property
     def _computed_in(self) -> str:
-        return str(getattr(self._weights, "computed_in", None) or self._precision)
+        products = None if self._quantization is None else self._quantization.computed_in
+        said = (getattr(self._weights, "computed_in", None), products)
+        found = [name for name in said if name in PRECISION_BITS]
+        return max(found, key=PRECISION_BITS.__getitem__, default=self._precision)
 
     @property
     def _precision(self) -> str:
@@ -75,6 +86,17 @@ class LocalModel(Generic[_Tokenizer]):
     def _tensor(self, array: IntArray) -> Tensor:
         return torch.from_numpy(np.asarray(array, dtype=np.int64)).to(self._device)
 
+    @cached_property
+    def _stored(self) -> dict[str, Any]:
+        """What quantized weights are, and how many: a tensor of them has fewer numbers than it stands for."""
+        part = quantized_part(self._weights)
+        if part is None or self._quantization is None:
+            return {}
+        return {
+            "parameters": parameters_of(self._weights, part),
+            "quantization": self._quantization.described(),
+        }
+
     def _facts(self) -> dict[str, Any]:
         """What the record of a run has of every such model; the facts of its origin come last."""
         coarser = PRECISION_BITS[self._computed_in] > PRECISION_BITS[self._precision]
@@ -82,6 +104,7 @@ class LocalModel(Generic[_Tokenizer]):
             "device": str(self._device),
             "precision": self._precision,
             **({"computed_in": self._computed_in} if coarser else {}),
+            **self._stored,
             **self._origin,
         }
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from coalmine.errors import AlteredError, InputError, MissingExtraError, ModelError
+from coalmine.models.devices import AUTO, usable_device
 from coalmine.records.documents import Document, check_seal, is_sealed, read_record, sealed
 from coalmine.records.privacy import PrivacyClaim
 from coalmine.storage.decoding import UndecodableError, decode_json
@@ -114,7 +115,8 @@ def load_checkpoint(directory: Path, *, device: str, precision: str) -> Stateful
     try:
         network = _fresh_network(config.network)
         tokenizer = tokenizer_from_dict(config.tokenizer)
-        network.load_state_dict(load_file(weights))
+        tensors = load_file(weights)
+        network.load_state_dict(tensors)
     except (KeyError, msgspec.ValidationError, InputError) as problem:
         raise ModelError(f"{directory / CONFIG_FILE} is damaged ({problem}); train the model again") from None
     except (SafetensorError, RuntimeError, OSError) as problem:
@@ -127,11 +129,13 @@ def load_checkpoint(directory: Path, *, device: str, precision: str) -> Stateful
             f"{directory / CONFIG_FILE} has a tokenizer of {tokenizer.size:,} ids for a network of {network.vocabulary:,} tokens; train "
             "the model again"
         )
+    own = next((one.dtype for one in tensors.values() if one.is_floating_point()), torch.float32)
+    place = usable_device(device, precision)
     try:
-        network.to(device=device, dtype=getattr(torch, precision))
-    except (RuntimeError, AssertionError) as problem:  # a build without the device raises an AssertionError
+        network.to(device=place, dtype=own if precision == AUTO else getattr(torch, precision))
+    except (RuntimeError, TypeError) as problem:  # mps has no float64
         first_line = str(problem).splitlines()[0]
-        raise ModelError(f"the model cannot be put on {device!r} ({first_line}); use device='cpu'") from None
+        raise ModelError(f"the model cannot be put on {place!r} ({first_line}); use device='cpu'") from None
     origin = {
         "weights": directory.name,
         "weights_sha256": digest,

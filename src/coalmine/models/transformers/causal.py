@@ -18,7 +18,9 @@ from coalmine.models.contexts import contexts_of
 from coalmine.models.inference.incremental import StatefulModel
 from coalmine.models.reference.networks import Head, Network, State, head_of
 from coalmine.models.transformers.chat import ChatTemplate
+from coalmine.models.transformers.placing import device_of
 from coalmine.models.transformers.pretrained import load_pretrained
+from coalmine.models.transformers.quantization import as_stored
 from coalmine.models.transformers.slow_tokenizers import read_tokenizer
 from coalmine.models.transformers.subwords import subword_tokenizer
 
@@ -53,6 +55,7 @@ class CausalNetwork(Network):
         torch.nn.Module.__init__(self)
         self.model = model
         self._adapter = adapter
+        self.input_device = device_of(cast("Any", model).get_input_embeddings())
         self.shares_prefixes = _keeps_all_keys(model)
 
     @property
@@ -174,6 +177,7 @@ def from_transformers(
     array([58.5])
     """
     reading = read_tokenizer(tokenizer)
+    as_stored(model)
     _check_reads_forward(model)
     separator = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
     network = CausalNetwork(model)
@@ -205,12 +209,18 @@ def load_transformers(
     *,
     device: str,
     precision: str,
+    device_map: str | None = None,
     context: str = "auto",
     context_text: str | None = None,
 ) -> StatefulModel:
     """A causal model or a PEFT adapter of one from a local directory."""
     found = load_pretrained(
-        directory, "AutoModelForCausalLM", "a causal language model", device=device, precision=precision
+        directory,
+        "AutoModelForCausalLM",
+        "a causal language model",
+        device=device,
+        precision=precision,
+        device_map=device_map,
     )
     model = from_transformers(
         found.model,
@@ -242,7 +252,9 @@ def _check_reads_forward(model: PreTrainedModel) -> None:
     modes = [(module, module.training) for module in model.modules()]
     cast("Any", model).eval()  # dropout would make the rows differ
     try:
-        logits = model(input_ids=rows.to(model.device), use_cache=False).logits[:, 0]
+        logits = model(
+            input_ids=rows.to(device_of(cast("Any", model).get_input_embeddings())), use_cache=False
+        ).logits[:, 0]
     except (TypeError, ValueError, AttributeError, LookupError, RuntimeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ModelError(

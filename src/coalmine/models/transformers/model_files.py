@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from coalmine.errors import ModelError
@@ -40,6 +42,11 @@ _PICKLES = (".bin", ".ckpt", ".joblib", ".pickle", ".pkl", ".pt", ".pth")
 _NOT_WEIGHTS = re.compile(r"training_args\.bin|(optimizer|scheduler|scaler)\.pt|rng_state(_\d+)?\.pth")
 # What each process of a distributed training wrote; transformers prefers these to whole weights.
 _OF_ONE_PROCESS = re.compile(r"shard-\d{5}-model-\d{5}-of-\d{5}\.safetensors")
+# Types of safetensors that a model computes in, as torch names them, and the bytes of integers.
+_PRECISIONS = {"F64": "float64", "F32": "float32", "BF16": "bfloat16", "F16": "float16"}
+_BYTES = {"I64": 8, "U64": 8, "I32": 4, "U32": 4, "I16": 2, "U16": 2}
+# The shards that save_pretrained writes.
+_SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 _SAVE_AGAIN = "save the model again as safetensors, which is what save_pretrained writes"
 
 
@@ -47,13 +54,29 @@ class Held(NamedTuple):
     """What some weight files hold, from their headers."""
 
     floats: frozenset[str]  # the names of tensors of floating-point numbers
-    others: frozenset[str]  # of integers and booleans: masks and positions, not weights
+    others: frozenset[str]  # of integers and booleans: masks and positions, and quantized weights
     numbers: int
+    # How many numbers there are of each type that safetensors has, such as BF16.
+    types: Mapping[str, int] = MappingProxyType({})
 
     @property
     def tensors(self) -> int:
         """The number of tensors."""
         return len(self.floats) + len(self.others)
+
+    @property
+    def precision(self) -> str | None:
+        """The precision that most numbers are stored in, as torch names it; None if there are none of such a precision."""
+        there = [name for name in _PRECISIONS if self.types.get(name)]
+        return _PRECISIONS[max(there, key=lambda name: self.types[name])] if there else None
+
+    @property
+    def quantized(self) -> Held:
+        """The same for quantized weights: a byte of integers holds up to four of them, at two bits each."""
+        more = sum(
+            (4 * _BYTES.get(name, 1) - 1) * many for name, many in self.types.items() if name[0] in "IU"
+        )
+        return self._replace(numbers=self.numbers + more)
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -117,6 +140,12 @@ def checkpoint_files(directory: Path) -> list[Path]:
     if (directory / WEIGHTS_FILE).is_file():
         return [directory / WEIGHTS_FILE]
     if shards:
+        for name in _names(directory):
+            if _SHARD.fullmatch(name) and directory / name not in shards:
+                raise ModelError(
+                    f"{directory / name} is a shard that {WEIGHTS_FILE}{_INDEX} does not name, so it would not be used; remove it, or save "
+                    "the model again"
+                )
         return shards
     _refuse_pickles(directory)
     raise ModelError(f"{directory} has no {WEIGHTS_FILE}; {_SAVE_AGAIN}")
@@ -143,7 +172,7 @@ def held_in(files: Iterable[Path]) -> Held:
 
     floats: set[str] = set()
     others: set[str] = set()
-    numbers = 0
+    types: dict[str, int] = {}
     for path in files:
         try:
             with safe_open(path, framework="pt") as tensors:
@@ -153,11 +182,9 @@ def held_in(files: Iterable[Path]) -> Held:
                             f"{path} holds {name}, which another shard holds too, so one of the two would not be used; save the model again"
                         )
                     part = tensors.get_slice(name)
-                    (floats if "F" in part.get_dtype() else others).add(name)
-                    size = 1
-                    for length in part.get_shape():
-                        size *= length
-                    numbers += size
+                    kind = part.get_dtype()
+                    (floats if "F" in kind else others).add(name)
+                    types[kind] = types.get(kind, 0) + math.prod(part.get_shape())
         except (
             SafetensorError,
             OSError,
@@ -167,9 +194,10 @@ def held_in(files: Iterable[Path]) -> Held:
             raise ModelError(
                 f"{path} is not a whole safetensors file ({_first_line(problem)}); {_SAVE_AGAIN}"
             ) from None
+    numbers = sum(types.values())
     if not numbers:
         raise ModelError(f"{path} holds no tensors; {_SAVE_AGAIN}")
-    return Held(frozenset(floats), frozenset(others), numbers)
+    return Held(frozenset(floats), frozenset(others), numbers, types)
 
 
 def _indexed(directory: Path, whole: str) -> list[Path]:

@@ -27,6 +27,7 @@ from coalmine.models.transformers.building import no_larger_than
 from coalmine.models.transformers.libraries import as_model_error
 from coalmine.models.transformers.model_files import ADAPTER_FILE, Held, adapter_file, held_in, read_object
 from coalmine.models.transformers.name_patterns import LONGEST, is_bounded
+from coalmine.models.transformers.placing import device_of
 
 # Kinds whose tensors are all in one file. Others load further models by names in their config, or are not tested here.
 _KINDS = (
@@ -57,7 +58,7 @@ def held_by_adapter(directory: Path) -> Held:
 
 
 def with_adapter(model: Any, directory: Path, held: Held) -> Any:
-    """The model with the adapter of a directory on it, unmerged; the model is in CPU memory, where it stays.
+    """The model with the adapter of a directory on it, unmerged; the model stays where it is, and the adapter is put there too.
 
     Only the adapter's own tensors are read from its file. PEFT's own loader would put every tensor of the file where its name fits,
     over weights of the base too.
@@ -75,10 +76,15 @@ def with_adapter(model: Any, directory: Path, held: Held) -> Any:
     rows = int(model.config.get_text_config().vocab_size)
     _check_tokens(directory / ADAPTER_FILE, config, rows)
     with as_model_error(cannot, "check both directories"):
-        probe = _probe(rows, config)
+        home = device_of(model.get_input_embeddings())
+        probe = _probe(rows, config).to(home)
         alone = _logits(model, probe)
         with no_larger_than(held, str(directory / ADAPTER_FILE)):
             adapted: Any = get_peft_model(model, config)
+        if not hasattr(
+            model, "_hf_hook"
+        ):  # where layers are on several devices, PEFT puts the adapter of each there
+            _put_added(adapted, base, home)
         own = get_peft_model_state_dict(adapted, save_embedding_layers=False).keys()
         # A file may hold embeddings beside them, also those that the adapter replaces, by PEFT's own names.
         built = get_peft_model_state_dict(adapted, save_embedding_layers=True)
@@ -98,6 +104,14 @@ def with_adapter(model: Any, directory: Path, held: Held) -> Any:
             off = _logits(adapted, probe)
     _check_effect(directory, alone, on, off)
     return adapted
+
+
+def _put_added(adapted: Any, base: list[Tensor], device: torch.device) -> None:
+    """Put what the adapter added where the base is. Weights of a quantized base cannot be moved with the whole model."""
+    known = {id(tensor) for tensor in base}
+    for _, tensor in every_tensor(adapted):
+        if id(tensor) not in known and tensor.device != device:
+            tensor.data = tensor.data.to(device)
 
 
 def _check_config(path: Path, held: Held) -> None:

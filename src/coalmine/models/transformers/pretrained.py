@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from coalmine.errors import MissingExtraError, ModelError
+from coalmine.models.devices import AUTO
 from coalmine.models.offline import offline
 from coalmine.models.reference.checkpoint import finetuning_of
 from coalmine.models.transformers.adapter_base import base_of_adapter
@@ -24,6 +25,15 @@ from coalmine.models.transformers.model_files import (
     has_tokenizer,
     held_in,
     read_object,
+)
+from coalmine.models.transformers.placing import Placed, places_of
+from coalmine.models.transformers.quantization import (
+    SETTING,
+    as_stored,
+    check_precision,
+    check_quantized,
+    own_precision,
+    quantization_in,
 )
 from coalmine.models.transformers.slow_tokenizers import read_tokenizer
 from coalmine.models.transformers.token_ids import check_ids, check_vocabulary, check_written_ids
@@ -54,30 +64,37 @@ class Pretrained(NamedTuple):
 
 
 def load_pretrained(
-    directory: Path, auto_class: str, kind: str, *, device: str, precision: str
+    directory: Path,
+    auto_class: str,
+    kind: str,
+    *,
+    device: str,
+    precision: str,
+    device_map: str | None = None,
 ) -> Pretrained:
-    """The model in a local directory, loaded by `auto_class` of transformers; a PEFT adapter is put on its base, unmerged."""
+    """The model in a local directory, loaded by `auto_class` of transformers; a PEFT adapter is put on its base, unmerged.
+
+    Weights go from their files to the device, or to those that `device_map` spreads them over, without a copy in main memory.
+    """
     try:
-        import torch
         import transformers
 
         from coalmine.models.transformers.peft_adapters import held_by_adapter, with_adapter
     except ImportError:
         raise MissingExtraError("a transformers checkpoint", "transformers", "transformers") from None
+    placed = places_of(device, precision, device_map)
     with offline(), quiet():
         base = base_of_adapter(directory)
         check_json(directory)
         # An adapter that cannot be used is reported before its base, which may be large, is loaded.
         adapter = None if base is None else held_by_adapter(directory)
         files = checkpoint_files(base or directory)
-        model = _checkpoint(
-            base or directory, files, getattr(transformers, auto_class), kind, getattr(torch, precision)
+        model, stored = _checkpoint(
+            base or directory, files, getattr(transformers, auto_class), kind, precision, placed
         )
         if adapter is not None:
             model = with_adapter(model, directory, adapter)
             files = [*files, adapter_file(directory)]
-        with as_model_error(f"the model cannot be put on {device!r}", "use device='cpu'"):
-            model.to(device)
         _align(model)
         # An adapter may be trained with a tokenizer of its own, in any of the files that transformers reads.
         home = directory if base is None or has_tokenizer(directory) else base
@@ -85,7 +102,11 @@ def load_pretrained(
         backend = read_tokenizer(tokenizer).backend
         check_written_ids(home, backend)
         check_ids(backend, _rows(model), f"the tokenizer of {home}")
-    origin = {"weights": directory.name, "weights_sha256": [sha256_of_file(path) for path in files]}
+    origin = {
+        "weights": directory.name,
+        "weights_sha256": [sha256_of_file(path) for path in files],
+        **stored,
+    }
     facts = finetuning_of(directory)
     if facts.data_sha256 is not None:
         origin |= facts.described()
@@ -99,7 +120,7 @@ def _align(model: Any) -> None:
     has a copy.
     """
     for _, tensor in every_tensor(model):
-        if tensor.data_ptr() % _ALIGNMENT:
+        if tensor.device.type == "cpu" and tensor.data_ptr() % _ALIGNMENT:
             tensor.data = tensor.data.clone()
 
 
@@ -151,43 +172,64 @@ def _check_vocabulary(directory: Path, tokenizer: Any) -> None:
         )
 
 
-def _checkpoint(directory: Path, files: list[Path], auto_class: Any, kind: str, dtype: Any) -> Any:
+def _checkpoint(
+    directory: Path, files: list[Path], auto_class: Any, kind: str, precision: str, placed: Placed
+) -> tuple[Any, dict[str, Any]]:
+    """The model, and how its weights are stored."""
+    import torch
+
     check_json(directory)
     held = held_in(files)
     settings = directory / CONFIG_FILE
-    _check_settings(settings, held)
+    document = read_object(settings)
+    quantization = quantization_in(settings, document)
+    own = own_precision(document, held, quantization)
+    if quantization is not None:
+        held = held.quantized
+        check_precision(settings, quantization, own, precision)
+    _check_settings(settings, document, held)
+    dtype = own if precision == AUTO else precision
+    options = placed.options(quantized=quantization is not None)
+    if quantization is not None:
+        options |= quantization.options()
     with (
         as_model_error(f"{directory} cannot be loaded as {kind}", "check the directory"),
         no_larger_than(held, str(settings), outlines_only=True),
     ):
         model, loading = auto_class.from_pretrained(
             directory,
-            dtype=dtype,
+            dtype=getattr(torch, dtype),
             use_safetensors=True,
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # they are refused below, by name
             local_files_only=True,
             trust_remote_code=False,
+            **options,
         )
-    _check_all_used(directory, kind, model, loading, held)
-    return model
+    if quantization is None:
+        _check_all_used(directory, kind, model, loading, held)
+        return model, {}
+    # Whole numbers are weights too.
+    _check_all_used(directory, kind, model, loading, held._replace(others=frozenset()))
+    check_quantized(directory, model, quantization)
+    as_stored(model)
+    return model, {"quantization": quantization.described()}
 
 
-def _check_settings(path: Path, held: Held) -> None:
+def _check_settings(path: Path, document: dict[str, Any], held: Held) -> None:
     """Refuse settings that make a library read files that were not checked, or build without end."""
     from transformers import CONFIG_MAPPING
 
-    document = read_object(path)
     if document.get("auto_map") and str(document.get("model_type")) not in CONFIG_MAPPING:
         raise ModelError(
             f"{path} names code of its own (auto_map) for its model type, which transformers does not have, and no code that comes with a "
             "model is run; write an adapter for it (docs/guides/adapters.md)"
         )
     for name, value in _settings(document):
-        if name == "quantization_config" and value:
+        if name in {SETTING, "compression_config"} and value and document.get(name) is not value:
             raise ModelError(
-                f"{path} says that the weights are quantized, and only weights that are stored as plain numbers can be checked and "
-                "measured; dequantize the model, and save it again"
+                f"{path} says that a part of the model is quantized, and only models that are quantized as a whole are read; dequantize "
+                "the model, and save it again"
             )
         if name == "transformers_weights" and value:
             raise ModelError(
