@@ -26,8 +26,9 @@ Where = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="A model's directory (of `coalmine train`, transformers or PEFT) or .gguf file, an endpoint's URL, a TOML file that describes one, "
-        "python:module:function, which runs that function to make the model, or NAME:WHERE for an adapter that a package registers.",
+        help="A model's directory (of `coalmine train`, transformers or PEFT) or .gguf file, an endpoint's URL, a TOML file that "
+        "describes one, python:module:function, which runs that function to make the model, or NAME:WHERE for an adapter that a package "
+        "registers.",
     ),
 ]
 

@@ -232,7 +232,9 @@ class ProvenanceAudit(Arguments, frozen=True, kw_only=True):
     out: Annotated[Path | None, out_option("Directory for the results; default: MODEL-audit/provenance.")] = (
         None
     )
-    loading: Annotated[LoadOptions, Part(("kind", "device", "device_map", "precision", "context", "context_text"))]
+    loading: Annotated[
+        LoadOptions, Part(("kind", "device", "device_map", "precision", "context", "context_text"))
+    ]
     running: EngineOptions
     reveal: Annotated[bool, Option("Show the names of users; without it they are masked.")] = False
     printing: Printing

@@ -26,7 +26,9 @@ class Serve(Arguments, frozen=True, kw_only=True):
 
     model: Annotated[
         str,
-        typer.Argument(help="The directory of a model that `coalmine train`, transformers or PEFT saved, or a .gguf file."),
+        typer.Argument(
+            help="The directory of a model that `coalmine train`, transformers or PEFT saved, or a .gguf file."
+        ),
     ]
     host: Annotated[
         str, Option("The address to listen on; one that other machines can reach needs a key.")

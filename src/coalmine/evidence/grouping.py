@@ -17,7 +17,16 @@ from coalmine.storage.links import real_path
 
 # What a model's description says about how it was run, and not about which model it is.
 _HOW_IT_RAN = frozenset(
-    {"device", "device_map", "precision", "context", "threads", "identity_sha256", "chat_template_sha256", "frame"}
+    {
+        "device",
+        "device_map",
+        "precision",
+        "context",
+        "threads",
+        "identity_sha256",
+        "chat_template_sha256",
+        "frame",
+    }
 )
 
 

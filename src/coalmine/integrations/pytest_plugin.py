@@ -32,8 +32,8 @@ def coalmine_audit() -> Callable[..., ModelAudit]:
     """Audits a model: `coalmine_audit(model, canaries, **options)`.
 
     `model` is a path, a URL or a loaded model. `options` are those of `coalmine.expose` (such as `method`, `samples`,
-    `confidence`) and of `coalmine.load_model` (`kind`, `device`, `device_map`, `precision`, `context`, `context_text`). The same model, canaries and
-    options are measured once per session, when a test first asks for the number.
+    `confidence`) and of `coalmine.load_model` (`kind`, `device`, `device_map`, `precision`, `context`, `context_text`). The same
+    model, canaries and options are measured once per session, when a test first asks for the number.
     """
     audits: dict[Any, ModelAudit] = {}
 

@@ -6,7 +6,8 @@ A package registers an adapter under the entry point group `coalmine.models`. In
     my-engine = "my_package.coalmine_adapter:load"
 
 `load_model("my-engine:WHERE")` then calls `load("WHERE")`, with the options of `load_model` that the user gave as keywords (`kind`,
-`device`, `device_map`, `precision`, `context`, `context_text`). It returns a model. Nothing of a package is imported before its adapter is named.
+`device`, `device_map`, `precision`, `context`, `context_text`). It returns a model. Nothing of a package is imported before its adapter
+is named.
 """
 
 from __future__ import annotations

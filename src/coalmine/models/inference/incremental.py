@@ -155,7 +155,7 @@ class StatefulModel(FramedModel, LocalModel[ReferenceTokenizer | SubwordTokenize
         self, sequences: Sequence[TokenSequence], units: Sequence[Sequence[int]]
     ) -> list[NDArray[np.bool_]]:
         """(sets, tokens) for each sequence: whether each token is the argmax with each set of units at zero; texts are read once."""
-        kept = masks_without(self._network, units, next(self._network.parameters()))
+        kept = masks_without(self._network, units)
         return [one.ablated() for one in self._scores(sequences, Wanted(kept=kept))]
 
     @torch.inference_mode()
@@ -237,8 +237,7 @@ class StatefulModel(FramedModel, LocalModel[ReferenceTokenizer | SubwordTokenize
             else torch.from_numpy(one.copy())
             for one in arrays
         )
-        device = next(self._network.parameters()).device
-        return tuple(part.to(device) for part in parts)
+        return self._network.at_home(tuple(parts))
 
     @torch.inference_mode()
     def generate(self, prompts: Sequence[Sequence[int]], *, length: int) -> list[list[int]]:

@@ -192,7 +192,7 @@ class PairNetworkModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
         fixed = self._with_their_source(sequences)
         if fixed is not None:
             return fixed.predicts_without([sequence._replace(source=()) for sequence in sequences], units)
-        kept = masks_without(self.network, units, next(self.network.parameters()))
+        kept = masks_without(self.network, units)
         return [one.ablated() for one in self._scores(sequences, Wanted(kept=kept))]
 
     def _with_their_source(self, sequences: Sequence[TokenSequence]) -> FixedSource | None:

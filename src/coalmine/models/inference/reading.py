@@ -112,7 +112,7 @@ class Reader:
 
     def at(self, hidden: Tensor, places: Places) -> Tensor:
         """The hidden numbers at some positions."""
-        return hidden[tuple(torch.from_numpy(part).to(self._device) for part in places)]
+        return hidden[tuple(torch.from_numpy(part).to(hidden.device) for part in places)]
 
     def _some(self, state: State, first: int, many: int) -> State:
         dim = self._network.state_batch_dim

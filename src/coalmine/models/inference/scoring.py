@@ -110,7 +110,7 @@ class Scoring:
         hidden, _ = self._network.read_hidden(read, self._repeated(state, len(rests)), len(places))
         hidden = hidden.flatten(0, 1)
         if not counts.all():
-            hidden = hidden[self._tensor(np.flatnonzero(counts))]
+            hidden = hidden[self._tensor(np.flatnonzero(counts)).to(hidden.device)]
         tokens = padded[:, places][counts]
         return _Questions(hidden, np.arange(len(tokens)), tokens), ends
 
@@ -155,13 +155,14 @@ def judge_tokens(
     )
 
 
-def masks_without(layer: LastLayer, units: Sequence[Sequence[int]], like: Tensor) -> Tensor:
-    """A row for each set of hidden units, with zeros for these, in the precision and on the device of `like`."""
-    width = hidden_width(layer)
-    if not width:
+def masks_without(layer: LastLayer, units: Sequence[Sequence[int]]) -> Tensor:
+    """A row for each set of hidden units, with zeros for these, in the precision and on the device of the last layer."""
+    head = layer.head()
+    if head is None:
         raise NotMeasurableError(
             "the network cannot be read without its last layer, so its hidden units cannot be set to zero"
         )
+    like, width = head.weight, head.weight.shape[1]
     kept = torch.ones((len(units), width), dtype=like.dtype, device=like.device)
     for row, some in zip(kept, units, strict=True):
         if len(some) and not 0 <= min(some) <= max(some) < width:

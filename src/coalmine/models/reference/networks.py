@@ -34,10 +34,21 @@ class Head(NamedTuple):
 
 def head_of(layer: nn.Module, bent: Callable[[Tensor], object] | None = None) -> Head | None:
     """The weights of a layer that is a matrix product and nothing else; None for any other, which has to be called."""
-    changed = "forward" in vars(layer) or layer._forward_hooks or layer._forward_pre_hooks  # noqa: SLF001 - there is no other way to see them
-    if type(layer) is not nn.Linear or changed:
+    changed = layer._forward_hooks or layer._forward_pre_hooks  # noqa: SLF001 - there is no other way to see them
+    if type(layer) is not nn.Linear or changed or not (_is_plain(layer) or _only_moves(layer)):
         return None
     return Head(layer.weight, layer.bias, bent)
+
+
+def _is_plain(layer: nn.Module) -> bool:
+    return "forward" not in vars(layer)
+
+
+def _only_moves(layer: nn.Module) -> bool:
+    """Whether accelerate has wrapped a layer in order to bring its inputs to its weights, which stay where they are."""
+    own: Any = vars(layer)
+    before = getattr(own.get("_old_forward"), "__func__", None)
+    return before is nn.Linear.forward and getattr(own.get("_hf_hook"), "offload", None) is False
 
 
 def check_shape(config: Any, *sizes: str) -> None:
@@ -132,7 +143,12 @@ class Network(nn.Module):
 
     def select(self, state: State, rows: Tensor) -> State:
         """The state of some rows, in their order; a row may occur many times."""
-        return tuple(part.index_select(self.state_batch_dim, rows) for part in state)
+        # Parts are on several devices where layers are.
+        return tuple(part.index_select(self.state_batch_dim, rows.to(part.device)) for part in state)
+
+    def at_home(self, state: State) -> State:
+        """A state on the device, or the devices, where the network made it."""
+        return tuple(part.to(next(self.parameters()).device) for part in state)
 
     def join(self, states: Sequence[State]) -> State:
         """The states of several batches as one batch."""

@@ -18,7 +18,7 @@ from coalmine.models.contexts import contexts_of
 from coalmine.models.inference.incremental import StatefulModel
 from coalmine.models.reference.networks import Head, Network, State, head_of
 from coalmine.models.transformers.chat import ChatTemplate
-from coalmine.models.transformers.placing import device_of
+from coalmine.models.transformers.placing import device_of, spread_over
 from coalmine.models.transformers.pretrained import load_pretrained
 from coalmine.models.transformers.quantization import as_stored
 from coalmine.models.transformers.slow_tokenizers import read_tokenizer
@@ -55,8 +55,10 @@ class CausalNetwork(Network):
         torch.nn.Module.__init__(self)
         self.model = model
         self._adapter = adapter
+        # Texts are brought to the first layer's device, and hidden numbers to the last layer's; others are in between.
         self.input_device = device_of(cast("Any", model).get_input_embeddings())
-        self.shares_prefixes = _keeps_all_keys(model)
+        self._cached_on = _devices_of_keys(model)
+        self.shares_prefixes = self._cached_on is not None
 
     @property
     def architecture(self) -> str:
@@ -81,7 +83,7 @@ class CausalNetwork(Network):
 
     def initial_state(self, batch: int) -> State:
         """No token was read."""
-        return (torch.empty((batch, 0), dtype=torch.long, device=self.model.device),)
+        return (torch.empty((batch, 0), dtype=torch.long, device=self.input_device),)
 
     def forward(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """Logits, and the keys and values (or the tokens) so far."""
@@ -94,10 +96,15 @@ class CausalNetwork(Network):
         with self._reading():
             if self._split is not None:
                 output, state = self._read(self._own_model.base_model, tokens, state)
-                return output.last_hidden_state[:, -keep:], state
+                return output.last_hidden_state[:, -keep:].to(self._output_device), state
             some = {"logits_to_keep": keep} if self._keeps_some_logits else {}
             output, state = self._read(self.model, tokens, state, **some)
         return output.logits[:, -keep:], state
+
+    def at_home(self, state: State) -> State:
+        """Each part on the device of its layer."""
+        homes = (self.input_device,) if self._cached_on is None or len(state) == 1 else self._cached_on
+        return tuple(part.to(home) for part, home in zip(state, homes, strict=True))
 
     def project(self, hidden: Tensor) -> Tensor:
         """The last layer alone, if it can be applied alone."""
@@ -133,6 +140,10 @@ class CausalNetwork(Network):
     def _keeps_some_logits(self) -> bool:
         return "logits_to_keep" in inspect.signature(self._own_model.forward).parameters
 
+    @cached_property
+    def _output_device(self) -> torch.device:
+        return device_of(cast("Any", self._own_model).get_output_embeddings())
+
     @property
     def _own_model(self) -> PreTrainedModel:
         """The model inside the wrapper of an adapter."""
@@ -140,6 +151,7 @@ class CausalNetwork(Network):
         return cast("Any", self.model).get_base_model() if adapted else self.model
 
     def _read(self, model: Any, tokens: Tensor, state: State, **options: int) -> tuple[Any, State]:
+        tokens = tokens.to(self.input_device)
         past = state[0].shape[1 if len(state) == 1 else 2]
         if self.max_length is not None and past + tokens.shape[1] > self.max_length:
             raise TooLongError(
@@ -187,6 +199,7 @@ def from_transformers(
     contexts = contexts_of(tokenizer, subwords.encode, context, context_text)
     chat = ChatTemplate(tokenizer, context_chosen=(context, context_text) != ("auto", None))
     facts = {
+        **spread_over(model),
         "prefixes": "shared" if network.shares_prefixes else "read again for each step",
         **reading.facts,
         **(origin or {}),
@@ -289,7 +302,10 @@ def _split_of(model: PreTrainedModel, whole: PreTrainedModel) -> _Split | None:
     if backbone is model or not isinstance(head, torch.nn.Module):
         return None
     size = int(model.config.get_text_config().vocab_size)
-    probe = torch.tensor([[(place * 7 + 4) % size for place in range(6)]], device=model.device)
+    probe = torch.tensor(
+        [[(place * 7 + 4) % size for place in range(6)]],
+        device=device_of(cast("Any", model).get_input_embeddings()),
+    )
     read: list[Tensor] = []
     made: list[Tensor] = []
 
@@ -350,23 +366,24 @@ def _multiplied(factor: float, logits: Tensor) -> Tensor:
 
 
 def _are_same(one: Tensor, other: Tensor) -> bool:
-    return one.device == other.device and torch.equal(one, other)
+    return torch.equal(one, other.to(one.device))
 
 
 @torch.inference_mode()
-def _keeps_all_keys(model: PreTrainedModel) -> bool:
-    """Whether the cache is nothing but the keys and values of all tokens, found out by looking at one."""
+def _devices_of_keys(model: PreTrainedModel) -> tuple[torch.device, ...] | None:
+    """Where the keys and the values of each layer are, if a cache holds nothing but those of all tokens, found out by looking at one."""
     if _looks_for_words(model):
-        return False
+        return None
     from transformers import DynamicCache
     from transformers.cache_utils import DynamicLayer
 
-    probe = torch.zeros((1, 2), dtype=torch.long, device=model.device)
+    home = device_of(cast("Any", model).get_input_embeddings())
+    probe = torch.zeros((1, 2), dtype=torch.long, device=home)
     try:
         cache = model(input_ids=probe, past_key_values=DynamicCache(), use_cache=True).past_key_values
     except (TypeError, ValueError, AttributeError, LookupError, RuntimeError):
-        return False
+        return None
     layers = getattr(cache, "layers", None)
-    if not layers:
-        return False
-    return all(type(layer) is DynamicLayer and layer.get_seq_length() == 2 for layer in layers)
+    if not layers or any(type(layer) is not DynamicLayer or layer.get_seq_length() != 2 for layer in layers):
+        return None
+    return tuple(part.device for layer in layers for part in (layer.keys, layer.values))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging as python_logging
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -39,12 +40,18 @@ def quiet() -> Iterator[None]:
     bars, verbosity = its_own.is_progress_bar_enabled(), its_own.get_verbosity()
     its_own.disable_progress_bar()
     its_own.set_verbosity(its_own.CRITICAL)
+    others = [python_logging.getLogger(name) for name in ("accelerate", "bitsandbytes")]
+    levels = [one.level for one in others]
+    for one in others:
+        one.setLevel(python_logging.CRITICAL)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
         its_own.set_verbosity(verbosity)
+        for one, level in zip(others, levels, strict=True):
+            one.setLevel(level)
         if bars:
             its_own.enable_progress_bar()
 

@@ -85,7 +85,8 @@ def with_adapter(model: Any, directory: Path, held: Held) -> Any:
             model, "_hf_hook"
         ):  # where layers are on several devices, PEFT puts the adapter of each there
             _put_added(adapted, base, home)
-        own = get_peft_model_state_dict(adapted, save_embedding_layers=False).keys()
+        own = get_peft_model_state_dict(adapted, save_embedding_layers=False)
+        _refuse_offloaded(directory, own)
         # A file may hold embeddings beside them, also those that the adapter replaces, by PEFT's own names.
         built = get_peft_model_state_dict(adapted, save_embedding_layers=True)
     path, names = adapter_file(directory), held.floats | held.others
@@ -112,6 +113,14 @@ def _put_added(adapted: Any, base: list[Tensor], device: torch.device) -> None:
     for _, tensor in every_tensor(adapted):
         if id(tensor) not in known and tensor.device != device:
             tensor.data = tensor.data.to(device)
+
+
+def _refuse_offloaded(directory: Path, own: dict[str, Tensor]) -> None:
+    if any(tensor.is_meta for tensor in own.values()):
+        raise ModelError(
+            f"the adapter in {directory} is for layers that the device map leaves on disk or in main memory, where it cannot be put; "
+            "choose a map that puts those layers on devices"
+        )
 
 
 def _check_config(path: Path, held: Held) -> None:

@@ -33,11 +33,23 @@ def places_of(device: str, precision: str, device_map: str | None) -> Placed:
     return Placed("cpu", spread)
 
 
+def spread_over(model: Any) -> dict[str, Any]:
+    """What the record of a run has of a model on several devices: all of them, and which modules are on which."""
+    places = {name: _name(place) for name, place in (getattr(model, "hf_device_map", None) or {}).items()}
+    if not hasattr(model, "_hf_hook") or not places:
+        return {}
+    return {"device": ", ".join(dict.fromkeys(places.values())), "device_map": places}
+
+
+def _name(place: Any) -> str:
+    return f"cuda:{place}" if isinstance(place, int) else str(place)
+
+
 def device_of(module: Any) -> torch.device:
     """Where a module computes: where its weights are, or where accelerate brings them and its inputs to."""
     hook = getattr(module, "_hf_hook", None)
     for one in getattr(hook, "hooks", (hook,)):
         if (place := getattr(one, "execution_device", None)) is not None:
-            return torch.device(f"cuda:{place}" if isinstance(place, int) else place)
+            return torch.device(_name(place))
     weights = next(module.parameters(), None)
     return torch.device("cpu") if weights is None else weights.device

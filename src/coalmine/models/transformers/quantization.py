@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from coalmine.errors import MissingExtraError, ModelError
 from coalmine.models.devices import AUTO
 from coalmine.models.offline import offline
-from coalmine.models.transformers.libraries import as_model_error
+from coalmine.models.transformers.libraries import as_model_error, quiet
 from coalmine.models.transformers.model_files import Held
 from coalmine.models.transformers.name_patterns import LONGEST, is_bounded
 
@@ -108,10 +108,9 @@ def quantization_in(path: Path, document: dict[str, Any]) -> Quantization | None
 
 def _import_bitsandbytes() -> None:
     """Import the library while no connection can be opened: on some processors it would fetch code from a hub."""
-    # It says so in a line of its log, and then writes one more for each product of 8-bit weights.
-    logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
+    # It would write a line for each product of 8-bit weights.
     logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)
-    with offline(), as_model_error("bitsandbytes cannot be imported", "install it again"):
+    with offline(), quiet(), as_model_error("bitsandbytes cannot be imported", "install it again"):
         import bitsandbytes  # noqa: F401
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from coalmine.errors import MissingExtraError, ModelError
+from coalmine.models.offline import offline
 from coalmine.models.transformers.adapter_base import base_of_adapter
 from coalmine.models.transformers.libraries import as_model_error, quiet
 from coalmine.models.transformers.model_files import (
@@ -101,8 +102,9 @@ def open_base(directory: Path, options: FinetuningOptions) -> TunedNetwork:
 
 def _with_lora(model: Any, options: FinetuningOptions) -> Any:
     try:
-        from peft import LoraConfig, TaskType, get_peft_model
-        from peft.utils import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as USUAL
+        with offline(), quiet():  # it imports libraries that would fetch code from a hub
+            from peft import LoraConfig, TaskType, get_peft_model
+            from peft.utils import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as USUAL
     except ImportError:
         raise MissingExtraError("LoRA", "peft", "transformers") from None
     targets: str | list[str] | None = options.lora_targets
