@@ -12,6 +12,7 @@ LOADS = {"from_pretrained", "load_adapter", "load_file", "safe_open", "from_str"
 KNOWN = {
     "corpus/index/tokenizing.py",
     "models/transformers/adapter_tensors.py",
+    "models/transformers/gguf_files.py",
     "models/reference/checkpoint.py",
     "models/endpoints/tokens.py",
     "models/transformers/masked.py",  # a copy of a tokenizer in memory

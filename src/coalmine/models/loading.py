@@ -1,4 +1,4 @@
-"""`load_model`: any model by its location, which is a local directory, an endpoint, a function or an installed adapter."""
+"""`load_model`: any model by its location, which is a local directory or file, an endpoint, a function or an installed adapter."""
 
 from __future__ import annotations
 
@@ -25,7 +25,15 @@ from coalmine.models.reference.checkpoint import (
     require_torch,
 )
 from coalmine.models.transformers.adapter_base import base_of_adapter, refuse_adapters_below
-from coalmine.models.transformers.model_files import CONFIG_FILE, Held, architectures_of, held_in, read_object
+from coalmine.models.transformers.model_files import (
+    CONFIG_FILE,
+    GGUF_ENDING,
+    Held,
+    architectures_of,
+    gguf_file_in,
+    held_in,
+    read_object,
+)
 
 if TYPE_CHECKING:
     from coalmine.models.protocols import Model
@@ -47,7 +55,7 @@ def load_model(
     'scorer'
 
     Args:
-        where: a local directory (what `coalmine train` wrote, a transformers checkpoint or a PEFT adapter), the URL of an
+        where: a local directory (what `coalmine train` wrote, a transformers checkpoint or a PEFT adapter), a .gguf file, the URL of an
             OpenAI-compatible endpoint such as http://127.0.0.1:8000/v1, a TOML file that describes one, `python:module:function`, which
             runs that function to make the model, or `NAME:WHERE`, which runs the adapter that an installed package registers as NAME.
         options: how to use the model, where it runs, in which precision, and what texts are scored after; the default is
@@ -62,10 +70,12 @@ def load_model(
     if is_plugin(where):
         return _plugin(where, chosen)
     directory = Path(where)
-    if not os.path.isdir(directory):  # noqa: PTH112 - Path.is_dir raises on names that are too long
+    # Not Path.is_dir, which raises on names that are too long.
+    is_file = os.path.isfile(directory) and directory.name.lower().endswith(GGUF_ENDING)  # noqa: PTH113
+    if not is_file and not os.path.isdir(directory):  # noqa: PTH112
         raise ModelError(
-            f"model not found: {directory} is not a directory; name one that `coalmine train` or transformers wrote, the URL of "
-            "an endpoint, or python:module:function"
+            f"model not found: {directory} is neither a directory nor a .gguf file; name a directory that `coalmine train` or transformers "
+            "wrote, a .gguf file, the URL of an endpoint, or python:module:function"
         )
     check_readable_name(directory)
     require_torch("loading a model")
@@ -122,6 +132,9 @@ def _plugin(where: str | os.PathLike[str], options: LoadOptions) -> Any:
 
 
 def _load_directory(directory: Path, options: LoadOptions) -> Any:
+    gguf = gguf_file_in(directory)
+    if gguf is not None:
+        return _load_gguf(gguf, options)
     config = _transformers_config(directory)
     if config is None:
         refuse_adapters_below(directory)
@@ -149,6 +162,23 @@ def _load_directory(directory: Path, options: LoadOptions) -> Any:
         device=device,
         precision=precision,
         device_map=options.device_map,
+        context=options.context,
+        context_text=options.context_text,
+    )
+
+
+def _load_gguf(path: Path, options: LoadOptions) -> Any:
+    _refuse_map("a model in a GGUF file", options)
+    if options.kind not in {"auto", "causal"}:
+        raise ModelError(
+            f"{path} is a GGUF file, which is read as a causal model, and {options.kind!r} was asked for; leave out --kind"
+        )
+    from coalmine.models.transformers.causal import load_transformers
+
+    return load_transformers(
+        path,
+        device=options.device,
+        precision=options.precision,
         context=options.context,
         context_text=options.context_text,
     )

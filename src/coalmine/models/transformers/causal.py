@@ -19,7 +19,7 @@ from coalmine.models.inference.incremental import StatefulModel
 from coalmine.models.reference.networks import Head, Network, State, head_of
 from coalmine.models.transformers.chat import ChatTemplate
 from coalmine.models.transformers.placing import device_of, spread_over
-from coalmine.models.transformers.pretrained import load_pretrained
+from coalmine.models.transformers.pretrained import load_gguf, load_pretrained
 from coalmine.models.transformers.quantization import as_stored
 from coalmine.models.transformers.slow_tokenizers import read_tokenizer
 from coalmine.models.transformers.subwords import subword_tokenizer
@@ -226,14 +226,19 @@ def load_transformers(
     context: str = "auto",
     context_text: str | None = None,
 ) -> StatefulModel:
-    """A causal model or a PEFT adapter of one from a local directory."""
-    found = load_pretrained(
-        directory,
-        "AutoModelForCausalLM",
-        "a causal language model",
-        device=device,
-        precision=precision,
-        device_map=device_map,
+    """A causal model or a PEFT adapter of one from a local directory, or a model from a GGUF file."""
+    kind = "a causal language model"
+    found = (
+        load_gguf(directory, kind, device=device, precision=precision)
+        if directory.is_file()
+        else load_pretrained(
+            directory,
+            "AutoModelForCausalLM",
+            kind,
+            device=device,
+            precision=precision,
+            device_map=device_map,
+        )
     )
     model = from_transformers(
         found.model,

@@ -34,6 +34,9 @@ _FURTHER_JSON = (
     "special_tokens_map.json",
     VOCABULARY_FILE,
 )
+GGUF_ENDING = ".gguf"
+# One of several files that a model is split into.
+GGUF_PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
 _SAFE = ".safetensors"
 _INDEX = ".index.json"
 # Files of these kinds are pickles, or archives of pickles: opening one can run any code.
@@ -149,6 +152,22 @@ def checkpoint_files(directory: Path) -> list[Path]:
         return shards
     _refuse_pickles(directory)
     raise ModelError(f"{directory} has no {WEIGHTS_FILE}; {_SAVE_AGAIN}")
+
+
+def gguf_file_in(where: Path) -> Path | None:
+    """The GGUF file that a path names, or that is the only one in a directory without another model; None if there is none."""
+    if where.is_file():
+        return where if where.name.lower().endswith(GGUF_ENDING) else None
+    if not where.is_dir() or (where / CONFIG_FILE).exists() or (where / ADAPTER_FILE).exists():
+        return None
+    found = sorted(
+        path for path in where.iterdir() if path.name.lower().endswith(GGUF_ENDING) and path.is_file()
+    )
+    if len(found) > 1 and not GGUF_PART.search(found[0].name):
+        raise ModelError(
+            f"{where} holds {len(found)} GGUF files, such as {found[0].name} and {found[1].name}; name one"
+        )
+    return found[0] if found else None
 
 
 def adapter_file(directory: Path) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,9 +13,15 @@ from coalmine.models.reference.checkpoint import finetuning_of
 from coalmine.models.transformers.adapter_base import base_of_adapter
 from coalmine.models.transformers.adapter_tensors import every_tensor
 from coalmine.models.transformers.building import no_larger_than
+from coalmine.models.transformers.gguf_files import (
+    load_gguf_model,
+    load_gguf_tokenizer,
+    read_gguf,
+)
 from coalmine.models.transformers.libraries import as_model_error, quiet
 from coalmine.models.transformers.model_files import (
     CONFIG_FILE,
+    GGUF_ENDING,
     TOKENIZER_FILE,
     Held,
     adapter_file,
@@ -28,13 +33,13 @@ from coalmine.models.transformers.model_files import (
 )
 from coalmine.models.transformers.placing import Placed, places_of
 from coalmine.models.transformers.quantization import (
-    SETTING,
     as_stored,
     check_precision,
     check_quantized,
     own_precision,
     quantization_in,
 )
+from coalmine.models.transformers.settings import check_settings
 from coalmine.models.transformers.slow_tokenizers import read_tokenizer
 from coalmine.models.transformers.token_ids import check_ids, check_vocabulary, check_written_ids
 from coalmine.models.transformers.vocabulary_files import tokenizer_of_file
@@ -45,13 +50,8 @@ from coalmine.storage.files import sha256_of_file
 _OF_NO_USE = re.compile(r"^v_head\.|(^|\.)(inv_freq|masked_bias|position_ids|version)$")
 # Heads for whole texts, which some architectures have.
 _OF_WHOLE_TEXTS = re.compile(r"(^|\.)(pooler|seq_relationship|sop_classifier)\.")
-# Settings that count parts of a network, each of which has its own tensor, or classes that a library lists one by one.
-_COUNTS = re.compile(r"(^|_)(n_?layers?|num_\w*layers?|\w+_layers|depth|num_\w*blocks?|num_labels)$")
-_USUAL_COUNT = 1000
 # Bytes; memory that torch allocates begins at a multiple of this.
 _ALIGNMENT = 64
-# Libraries compare ids with tensors, which hold no larger numbers.
-_MOST_IDS = 1 << 31
 
 
 class Pretrained(NamedTuple):
@@ -111,6 +111,26 @@ def load_pretrained(
     if facts.data_sha256 is not None:
         origin |= facts.described()
     return Pretrained(model, tokenizer, directory.resolve().name, origin)
+
+
+def load_gguf(path: Path, kind: str, *, device: str, precision: str) -> Pretrained:
+    """The causal model in a GGUF file, dequantized, and the tokenizer in the same file."""
+    try:
+        from transformers import AutoModelForCausalLM
+    except ImportError:
+        raise MissingExtraError("a GGUF checkpoint", "transformers", "quantized") from None
+    placed = places_of(device, precision, None)
+    content = read_gguf(path)
+    model = load_gguf_model(content, AutoModelForCausalLM, kind, precision, placed)
+    _align(model)
+    tokenizer = load_gguf_tokenizer(content)
+    check_ids(tokenizer.backend_tokenizer, _rows(model), f"the tokenizer of {path}")
+    origin = {
+        "weights": path.name,
+        "weights_sha256": [sha256_of_file(path)],
+        "quantization": content.described(),
+    }
+    return Pretrained(model, tokenizer, path.name.removesuffix(GGUF_ENDING), origin)
 
 
 def _align(model: Any) -> None:
@@ -187,7 +207,7 @@ def _checkpoint(
     if quantization is not None:
         held = held.quantized
         check_precision(settings, quantization, own, precision)
-    _check_settings(settings, document, held)
+    check_settings(settings, document, held)
     dtype = own if precision == AUTO else precision
     options = placed.options(quantized=quantization is not None)
     if quantization is not None:
@@ -214,53 +234,6 @@ def _checkpoint(
     check_quantized(directory, model, quantization)
     as_stored(model)
     return model, {"quantization": quantization.described()}
-
-
-def _check_settings(path: Path, document: dict[str, Any], held: Held) -> None:
-    """Refuse settings that make a library read files that were not checked, or build without end."""
-    from transformers import CONFIG_MAPPING
-
-    if document.get("auto_map") and str(document.get("model_type")) not in CONFIG_MAPPING:
-        raise ModelError(
-            f"{path} names code of its own (auto_map) for its model type, which transformers does not have, and no code that comes with a "
-            "model is run; write an adapter for it (docs/guides/adapters.md)"
-        )
-    for name, value in _settings(document):
-        if name in {SETTING, "compression_config"} and value and document.get(name) is not value:
-            raise ModelError(
-                f"{path} says that a part of the model is quantized, and only models that are quantized as a whole are read; dequantize "
-                "the model, and save it again"
-            )
-        if name == "transformers_weights" and value:
-            raise ModelError(
-                f"{path} names a weights file of its own (transformers_weights), and only the usual names are read; remove the setting"
-            )
-        if name in {"attn_implementation", "_attn_implementation"} and "/" in str(value):
-            raise ModelError(
-                f"{path} names code in a hub as its {name}, and no code is fetched; remove the setting"
-            )
-        if name.endswith("token_id") and isinstance(value, int) and abs(value) > _MOST_IDS:
-            raise ModelError(f"{path} sets {name} to {value:.3g}, which no token has; save the model again")
-        if (
-            _COUNTS.search(name)
-            and isinstance(value, int | float)
-            and value > max(_USUAL_COUNT, held.tensors)
-        ):
-            raise ModelError(
-                f"{path} sets {name} to {value:,}, and the weights hold {held.tensors:,} tensors only; save the model again"
-            )
-
-
-def _settings(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Every setting of a config, those of its parts included."""
-    waiting: list[Any] = [document]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, dict):
-            yield from one.items()
-            waiting += one.values()
-        elif isinstance(one, list):
-            waiting += one
 
 
 def _check_all_used(directory: Path, kind: str, model: Any, loading: dict[str, Any], held: Held) -> None:

@@ -158,7 +158,9 @@ def quantization_of(setting: dict[str, Any]) -> Quantization:
 
 
 def check_quantized(directory: Path, model: Any, quantization: Quantization) -> None:
-    """Refuse weights of bitsandbytes that are not what the config says, which transformers loads without a word."""
+    """Refuse dequantized weights, and those of bitsandbytes, that are not what the config says: transformers takes what is there."""
+    if quantization.unpacked_by is not None:
+        check_shapes(f"{directory} cannot be loaded", model)
     if quantization.method != BITSANDBYTES:
         return
     layers = [
@@ -213,18 +215,35 @@ def quantization_of_live(model: Any) -> Quantization:
 
 def parameters_of(network: Any, model: Any) -> int:
     """The number of parameters of a network with a quantized `model` in it: packed weights count as what they stand for."""
-    import torch
-
-    config = copy.deepcopy(model.config)
-    delattr(config, SETTING)
-    with torch.device("meta"):
-        outline = type(model)(config)
-    outline.tie_weights()
+    outline = _outline_of(model)
     # Adapters are put into the model, and rename what they are put on.
     names = {name for name, _ in outline.named_parameters(remove_duplicate=False)}
     own = {id(one) for name, one in model.named_parameters() if _RENAMED.sub("", name) in names}
     added = [one for one in network.parameters() if id(one) not in own]
     return sum(int(one.numel()) for one in (*added, *outline.parameters()))
+
+
+def check_shapes(cannot: str, model: Any) -> None:
+    """Refuse dequantized weights of other shapes than their config describes: transformers takes whatever shape they have."""
+    shapes = {name: tuple(one.shape) for name, one in _outline_of(model).named_parameters()}
+    for name, weight in model.named_parameters():
+        if tuple(weight.shape) != shapes.get(name):
+            raise ModelError(
+                f"{cannot} (its weights have {name} in another shape than its settings describe); save the model again"
+            )
+
+
+def _outline_of(model: Any) -> Any:
+    """The network that a model's config describes, without numbers and without its quantization."""
+    import torch
+
+    config = copy.deepcopy(model.config)
+    if hasattr(config, SETTING):
+        delattr(config, SETTING)
+    with torch.device("meta"):
+        outline = type(model)(config)
+    outline.tie_weights()
+    return outline
 
 
 def _value(said: Any) -> str:
