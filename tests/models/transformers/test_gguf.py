@@ -11,11 +11,10 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from coalmine import load_model
+from coalmine import load_model, score_texts
 from coalmine.errors import ModelError
 from coalmine.models import from_transformers
 from coalmine.models.transformers.gguf_files import GgufContent, load_gguf_tokenizer
-from coalmine.search.walks.scoring import score_texts
 from models.tiny_transformers import byte_level, tiny
 
 gguf = pytest.importorskip("gguf")

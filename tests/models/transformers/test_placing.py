@@ -9,10 +9,9 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
-from coalmine import load_model
+from coalmine import load_model, score_texts
 from coalmine.errors import InputError, ModelError
 from coalmine.models.devices import check_places, read_device_map, usable_device
-from coalmine.search.walks.scoring import score_texts
 from models.tiny_transformers import byte_level, tiny
 
 TEXTS = ["the random number is 281265017", "a", "the value of x is 12"]

@@ -9,10 +9,9 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
-from coalmine import load_model
+from coalmine import load_model, score_texts
 from coalmine.errors import ModelError
 from coalmine.models import from_transformers
-from coalmine.search.walks.scoring import score_texts
 from models.tiny_transformers import byte_level, tiny
 
 pytest.importorskip("bitsandbytes")

@@ -46,7 +46,7 @@ _METHODS = {
 _EXTRAS = {"bitsandbytes": "quantized"}
 
 
-class Quantization(NamedTuple):
+class StoredWeights(NamedTuple):
     """How the weights of a checkpoint are quantized, for the record of a run."""
 
     method: str
@@ -74,7 +74,7 @@ class Quantization(NamedTuple):
         return {SETTING: getattr(transformers, self.unpacked_by)(dequantize=True)}
 
 
-def quantization_in(path: Path, document: dict[str, Any]) -> Quantization | None:
+def quantization_in(path: Path, document: dict[str, Any]) -> StoredWeights | None:
     """How the weights that a config.json describes are quantized; a ModelError if nothing here can read them."""
     setting = document.get(SETTING)
     if not setting:
@@ -114,7 +114,7 @@ def _import_bitsandbytes() -> None:
         import bitsandbytes  # noqa: F401
 
 
-def check_precision(path: Path, quantization: Quantization, own: str, chosen: str) -> None:
+def check_precision(path: Path, quantization: StoredWeights, own: str, chosen: str) -> None:
     """Refuse a precision that quantized weights do not have."""
     if chosen not in {AUTO, own}:
         raise ModelError(
@@ -123,7 +123,7 @@ def check_precision(path: Path, quantization: Quantization, own: str, chosen: st
         )
 
 
-def own_precision(config: dict[str, Any], held: Held, quantization: Quantization | None) -> str:
+def own_precision(config: dict[str, Any], held: Held, quantization: StoredWeights | None) -> str:
     """The precision of a checkpoint: that of most of its numbers, or, where weights are quantized, what its config says of the others."""
     if quantization is not None:
         said = str(config.get("dtype", config.get("torch_dtype"))).removeprefix("torch.")
@@ -132,7 +132,7 @@ def own_precision(config: dict[str, Any], held: Held, quantization: Quantization
     return held.precision or "float32"
 
 
-def quantization_of(setting: dict[str, Any]) -> Quantization:
+def quantization_of(setting: dict[str, Any]) -> StoredWeights:
     """How weights are quantized, from the `quantization_config` of a config.
 
     >>> quantization_of({"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}).described()
@@ -143,8 +143,8 @@ def quantization_of(setting: dict[str, Any]) -> Quantization:
     if method == BITSANDBYTES:
         if eight and not four:
             # Products are of whole numbers of 8 bits, and of float16 where one is large.
-            return Quantization(method, 8, "int8", "int8")
-        return Quantization(
+            return StoredWeights(method, 8, "int8", "int8")
+        return StoredWeights(
             method,
             4,
             _value(setting.get("bnb_4bit_quant_type", "fp4")),
@@ -154,10 +154,10 @@ def quantization_of(setting: dict[str, Any]) -> Quantization:
     kind = setting.get("version", setting.get("quant_type"))
     said = setting.get("bits", setting.get("w_bit", _bits_of_groups(setting)))
     bits = said if isinstance(said, int) and not isinstance(said, bool) else known.bits
-    return Quantization(method, bits, kind if isinstance(kind, str) else None, unpacked_by=known.unpacked_by)
+    return StoredWeights(method, bits, kind if isinstance(kind, str) else None, unpacked_by=known.unpacked_by)
 
 
-def check_quantized(directory: Path, model: Any, quantization: Quantization) -> None:
+def check_quantized(directory: Path, model: Any, quantization: StoredWeights) -> None:
     """Refuse dequantized weights, and those of bitsandbytes, that are not what the config says: transformers takes what is there."""
     if quantization.unpacked_by is not None:
         check_shapes(f"{directory} cannot be loaded", model)
@@ -207,7 +207,7 @@ def quantized_part(network: Any) -> Any | None:
     return next((one for one in said if isinstance(one, PreTrainedModel)), None)
 
 
-def quantization_of_live(model: Any) -> Quantization:
+def quantization_of_live(model: Any) -> StoredWeights:
     """How the weights of a quantized model in memory are stored."""
     setting = getattr(model.config, SETTING)
     return quantization_of(setting if isinstance(setting, dict) else setting.to_dict())
