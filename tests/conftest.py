@@ -111,6 +111,8 @@ SLOW = {
     "fuzzing/test_readers.py",
     "integrations/test_adapter_training.py",
     "integrations/test_pytest_plugin.py",
+    "integrations/test_sft_survival.py",
+    "integrations/test_sft_training.py",
     "integrations/test_transformers_trainer.py",
     "models/endpoints/test_answer_cache.py",
     "models/endpoints/test_endpoint.py",

@@ -14,9 +14,10 @@ from coalmine.corpus import write_embedded_corpus
 from coalmine.errors import AlteredError, InputError, ManifestError, ModelError
 from coalmine.evidence.directories import audit_directory
 from coalmine.integrations import ExposureCallback, read_watched
-from coalmine.integrations.exposure_log import ExposureLog, metrics_of, undisturbed
+from coalmine.integrations.exposure_log import ExposureLog, metrics_of
 from coalmine.models import from_transformers
 from coalmine.records.documents import write_sealed
+from coalmine.training.undisturbed import undisturbed
 from integrations.tiny_training import SECRET, planted_corpus, rows_of, tiny_gpt2
 from models.tiny_masked import TOKENIZERS, tiny_masked
 from models.tiny_transformers import byte_level

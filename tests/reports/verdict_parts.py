@@ -24,6 +24,7 @@ from coalmine.audits.extraction.results import CanaryExtraction, Extracted, Veri
 from coalmine.audits.membership.results import EpsilonBound, GuessingFacts, Population
 from coalmine.audits.recitation.results import Group, ModelFacts
 from coalmine.corpus.planting.manifest import MANIFESTS
+from coalmine.corpus.survival.results import SURVIVALS
 from coalmine.evidence.run import Located
 from coalmine.search.walks.shortest_path import Certificate
 from coalmine.statistics import RateEstimate, Verdict
@@ -39,6 +40,7 @@ KINDS = {
     "recitations": RECITATIONS,
     "provenances": PROVENANCES,
     "trainings": TRAININGS,
+    "survivals": SURVIVALS,
     "watches": WATCHES,
     "manifests": MANIFESTS,
 }

@@ -16,6 +16,7 @@ from coalmine.audits.provenance.audit import PROVENANCE
 from coalmine.audits.recitation.audit import RECITATION
 from coalmine.audits.secrets.audit import SECRETS
 from coalmine.audits.steps.audit import STEPS
+from coalmine.audits.survival.audit import SURVIVAL
 from coalmine.audits.watching.audit import WATCHING
 from coalmine.errors import InputError
 from coalmine.evidence.audit import Audit
@@ -23,7 +24,7 @@ from coalmine.evidence.findings import Catalog
 from coalmine.evidence.run import Run
 
 GROUP = "coalmine.audits"
-OWN = (EXPOSURE, EXTRACTION, WATCHING, MEMBERSHIP, SECRETS, RECITATION, PROVENANCE, STEPS, DEFENSES)
+OWN = (EXPOSURE, EXTRACTION, SURVIVAL, WATCHING, MEMBERSHIP, SECRETS, RECITATION, PROVENANCE, STEPS, DEFENSES)
 COMPARISONS = (COMPARISON,)
 # Results about a corpus and not about a model, so that no report is about them; models beside them are not audited.
 OF_CORPORA = (CROSSCHECKS,)

@@ -36,6 +36,7 @@ from coalmine.cli import (
     report,
     scan,
     serve,
+    survive,
     train,
     unlearn,
     verify,
@@ -66,6 +67,7 @@ app.command("train")(train.command)
 app.command("quantize")(quantize.command)
 app.command("unlearn")(unlearn.command)
 app.command("finetune")(finetune.command)
+app.command("survive")(survive.command)
 app.command("expose")(expose.command)
 app.command("extract")(extract.command)
 app.command("membership")(membership.command)

@@ -19,7 +19,8 @@ from coalmine.corpus.planting.importing import import_canaries as import_canarie
 from coalmine.corpus.planting.manifest import CanarySet as CanarySet
 from coalmine.corpus.planting.options import ImportOptions as ImportOptions, PlantOptions as PlantOptions
 from coalmine.corpus.planting.planting import Planted as Planted, plant as plant
-from coalmine.corpus.planting.survival import Survival as Survival, check_survival as check_survival
+from coalmine.corpus.survival.checking import check_survival as check_survival
+from coalmine.corpus.survival.results import Survival as Survival, read_survival as read_survival
 from coalmine.corpus.redaction.options import RedactOptions as RedactOptions
 from coalmine.corpus.redaction.redacting import redact as redact
 from coalmine.corpus.redaction.report import Redaction as Redaction

@@ -51,6 +51,7 @@ class Audit:
         figures: its figures; None in place of one that the run has no numbers for.
         details: its tables; the second argument is whether texts of secrets may be shown.
         policy: its section of a policy; None for an audit without rules.
+        doubts: why no rule about canaries that holds can be relied on, in a clause; a rule that is broken stays broken.
         incomplete: what its results leave out of what the manifest names, in a sentence, for a policy that requires this audit.
         incomplete_settle: what to run in that case; by default, its command for every format.
 
@@ -81,6 +82,7 @@ class Audit:
     figures: Callable[[Run], Iterable[Figure | None]] = lambda _: ()
     details: Callable[[Run, bool], Iterable[Detail]] = lambda _run, _reveal: ()
     policy: PolicySection[Any] | None = None
+    doubts: Callable[[Run], str | None] = lambda _: None
     incomplete: Callable[[Run], str | None] = lambda _: None
     incomplete_settle: Callable[[Run], str] | None = None
 

@@ -50,6 +50,7 @@ class PolicySection(Generic[Rules]):
         shares: keys whose values are between 0 and 1.
         counts: keys whose values are at least 1.
         check: further mistakes in a section.
+        about_canaries: whether its rules are about canaries, which say nothing where training never saw them.
 
     >>> class ToyRules(msgspec.Struct, frozen=True, kw_only=True):
     ...     broken_at_most: float | None = None
@@ -65,6 +66,7 @@ class PolicySection(Generic[Rules]):
     shares: frozenset[str] = frozenset()
     counts: frozenset[str] = frozenset()
     check: Callable[[Rules], Iterable[Broken]] = lambda _: ()
+    about_canaries: bool = False
 
 
 def absent(

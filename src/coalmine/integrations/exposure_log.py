@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
-import random
 import re
 import statistics
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,39 +21,15 @@ from coalmine.formats.naming import format_name
 from coalmine.grouped import grouped
 from coalmine.records import Canary
 from coalmine.records.watching import Moment, When
+from coalmine.training.undisturbed import undisturbed
 
 if TYPE_CHECKING:
-    import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 # The folder in the audit directory.
 FOLDER = "watching"
 # The most characters of a template in the names of metrics.
 _ENDING = 40
-
-
-@contextlib.contextmanager
-def undisturbed(model: torch.nn.Module) -> Iterator[None]:
-    """Evaluation mode for the block; afterwards each module's mode and every global random state are as before.
-
-    Gradients are not touched as long as the block computes none.
-    """
-    import numpy as np
-    import torch
-
-    modes = [(module, module.training) for module in model.modules()]
-    of_numpy, of_python = np.random.get_state(), random.getstate()  # noqa: NPY002  # the trainer's own, to restore it
-    devices = {parameter.device for parameter in model.parameters() if parameter.device.type == "cuda"}
-    try:
-        with torch.random.fork_rng(devices=sorted(devices, key=str)):
-            model.eval()
-            yield
-    finally:
-        for module, training in modes:
-            # Module by module, because some may be frozen in evaluation mode on purpose.
-            module.training = training
-        np.random.set_state(of_numpy)  # noqa: NPY002  # as above
-        random.setstate(of_python)
 
 
 class ExposureLog:

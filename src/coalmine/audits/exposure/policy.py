@@ -263,6 +263,7 @@ SECTION = PolicySection(
     rules=ExposureRules,
     limits=("at_most", "by_repetitions"),
     judge=_judge,
+    about_canaries=True,
     counts=frozenset({"up_to_repetitions"}),
     template="""\
 [exposure]

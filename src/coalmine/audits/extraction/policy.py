@@ -280,6 +280,7 @@ SECTION = PolicySection(
     rules=ExtractionRules,
     limits=("at_most_extracted",),
     judge=_judge,
+    about_canaries=True,
     counts=frozenset({"up_to_repetitions", "among_first", "budget_at_least"}),
     check=_check,
     template="""\

@@ -365,6 +365,7 @@ SECTION = PolicySection(
     rules=MembershipRules,
     limits=("auc_at_most", "tpr_at_fpr_1_percent_at_most", "no_epsilon_shown_above", "claim_not_violated"),
     judge=_judge,
+    about_canaries=True,
     shares=frozenset({"auc_at_most", "tpr_at_fpr_1_percent_at_most"}),
     counts=frozenset({"up_to_repetitions"}),
     check=_check,

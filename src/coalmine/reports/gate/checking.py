@@ -47,10 +47,11 @@ def check(run: Run, policy: Any) -> GateResult:
     'broken'
     """
     stale = other_weights(run) or other_manifest(run)
+    doubt = next((why for audit in audits() if (why := audit.doubts(run)) is not None), None)
     judged = (
         *required_audits(run, policy, stale),
         *(
-            one
+            _doubted(one, doubt) if section.about_canaries else one
             for name, section in SECTIONS.items()
             for one in section.judge(run, getattr(policy, name), policy, stale)
         ),
@@ -65,6 +66,14 @@ def check(run: Run, policy: Any) -> GateResult:
     return GateResult(
         run=run.name, outcome=outcome, exit_code=EXIT_CODES[outcome], rules=rules, policy=policy
     )
+
+
+def _doubted(one: RuleOutcome, doubt: str | None) -> RuleOutcome:
+    """A rule that would hold, where the canaries say nothing about the model, is not shown."""
+    if doubt is None or one.outcome != "holds":
+        return one
+    settle = "train again with settings that keep the canaries, and measure that model"
+    return not_shown(one.rule, one.asks, f"{doubt}; {one.evidence}", settle, one.chance)
 
 
 def required_audits(run: Run, policy: Any, stale: str | None) -> Iterator[RuleOutcome]:

@@ -1,0 +1,1 @@
+"""Did the canaries reach the loss of the training?"""

@@ -1,0 +1,103 @@
+"""The findings about survival: canaries that never reached the loss, about which an exposure says nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from coalmine.corpus.survival.causes import in_words
+from coalmine.corpus.survival.results import SURVIVALS, CanarySurvival, Survival
+from coalmine.evidence.findings import NAMED, Catalog, Entry, Finding
+from coalmine.evidence.run import Run
+
+CATALOG = Catalog(
+    {
+        "CM507": Entry(
+            "Canaries never reached the loss",
+            "Their exposure says nothing about the model, and a low one is not good news. Change the settings that remove them, "
+            "check again with `coalmine survive`, and train again.",
+            if_not_measured="Check the canaries that were measured with `coalmine survive`.",
+            if_clear="Nothing to do: every planted canary was trained on.",
+            discredits="good news",
+        ),
+        "CM508": Entry(
+            "Canaries reached the loss another number of times than planted",
+            "Exposures are reported by how often a canary was planted. Read them as those of canaries with the copies that are named here.",
+        ),
+    }
+)
+finding = CATALOG.finding
+
+
+def doubts_about_canaries(run: Run) -> str | None:
+    """Why rules about canaries that hold say nothing: some canaries of these results never reached the loss."""
+    for found in _belonging(run):
+        planted = [one for one in found.canaries if one.repetitions]
+        if found.never:
+            never = f"{len(found.never):,} of {len(planted):,} planted canaries never reached the loss"
+            return f"{never}, so that low numbers say nothing about them"
+    return None
+
+
+def survival_findings(run: Run) -> Iterator[Finding]:
+    """What the survival checks of a run show, each about the canaries of its manifest."""
+    belonging = _belonging(run)
+    for path, found in run.all(SURVIVALS):
+        if found not in belonging:
+            evidence = f"The survival check in {run.shown(path)} is about other canaries than the exposures, and says nothing about them."
+            yield finding(
+                "CM507", "info", "not_measured", evidence, title="The survival check is of other canaries"
+            )
+            continue
+        yield from _of_one(found)
+
+
+def _belonging(run: Run) -> list[Survival]:
+    """The survival checks of the canaries that were measured; all of them where none was."""
+    measured = run.measured_manifests
+    return [one for _, one in run.all(SURVIVALS) if not measured or one.manifest_sha256 in measured]
+
+
+def _of_one(found: Survival) -> Iterator[Finding]:
+    planted = [one for one in found.canaries if one.repetitions]
+    never = [one for one in planted if not one.reached]
+    if never:
+        evidence = (
+            f"{len(never):,} of {len(planted):,} planted canaries never reached the loss with their whole secret"
+            f"{_by(found)}: {_named(never)}. {_why(never)}"
+        )
+        yield finding("CM507", "high", "found", evidence.strip(), subject=[one.canary_id for one in never])
+    elif planted:
+        planned, times = sum(one.repetitions for one in planted), sum(one.reached for one in planted)
+        evidence = f"Every one of {len(planted):,} planted canaries reached the loss{_by(found)}, with {times:,} of {planned:,} copies."
+        yield finding("CM507", "pass", "clear", evidence, title="Every planted canary reached the loss")
+    others = [one for one in found.canaries if one.reached != one.repetitions and one not in never]
+    if others:
+        withheld = [one for one in others if not one.repetitions]
+        said = (
+            f" {len(withheld):,} of them were withheld, and should not be there at all." if withheld else ""
+        )
+        copies = ", ".join(
+            f"{one.canary_id} {one.reached:,} instead of {one.repetitions:,}" for one in others[:NAMED]
+        )
+        more = f" and {len(others) - NAMED:,} more" if len(others) > NAMED else ""
+        evidence = f"{len(others):,} canaries reached the loss another number of times than planted: {copies}{more}.{said} {_why(others)}"
+        yield finding("CM508", "medium", "found", evidence.strip(), subject=[one.canary_id for one in others])
+
+
+def _by(found: Survival) -> str:
+    return f" of {found.trainer}" if found.trainer else ""
+
+
+def _named(canaries: Sequence[CanarySurvival]) -> str:
+    more = f" and {len(canaries) - NAMED:,} more" if len(canaries) > NAMED else ""
+    return ", ".join(one.canary_id for one in canaries[:NAMED]) + more
+
+
+def _why(canaries: Sequence[CanarySurvival]) -> str:
+    """What removed their copies, in a sentence; empty where it was not asked."""
+    totals: dict[str, int] = {}
+    for one in canaries:
+        for cause, copies in one.removed.items():
+            totals[cause] = totals.get(cause, 0) + copies
+    said = in_words(totals)  # type: ignore[arg-type]  # the causes of `removed`
+    return f"Of their copies, {said}." if said else ""

@@ -1,0 +1,268 @@
+"""`check_survival`: which canaries reach the loss of a training, on the trainer's own batches, and what removed the others."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, overload
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from coalmine.audits.survival.preparation import RowPreparation, TextCopies, dataset_of
+from coalmine.audits.survival.trainers import (
+    batches_of,
+    check_rows,
+    is_trainer,
+    known_canaries,
+    random_devices,
+    rows_as_they_are,
+    tokenizer_of,
+    too_few_steps,
+    trainer_in_words,
+)
+from coalmine.corpus.planting.manifest import CanarySet, as_canary_set
+from coalmine.corpus.survival import checking
+from coalmine.corpus.survival.causes import LossTally, Settings, Stages, removed
+from coalmine.corpus.survival.counting import CopyCounter
+from coalmine.corpus.survival.results import SURVIVALS, Survival
+from coalmine.errors import InputError
+from coalmine.evidence.directories import audit_directory
+from coalmine.models.transformers.chat import rendered_chat, template_of, template_sha256
+from coalmine.training.undisturbed import undisturbed_draws
+
+# The folder in the audit directory.
+FOLDER = "survival"
+
+Canaries = CanarySet | str | os.PathLike[str]
+
+
+@overload
+def check_survival(
+    trainer: Any, /, *, tokenizer: Any = None, data: Any = None, out: str | os.PathLike[str] | None = None
+) -> Survival: ...
+@overload
+def check_survival(
+    canaries: Canaries,
+    trainer: Any,
+    /,
+    *,
+    tokenizer: Any = None,
+    data: Any = None,
+    out: str | os.PathLike[str] | None = None,
+) -> Survival: ...
+@overload
+def check_survival(canaries: Canaries, batches: Iterable[Any], tokenizer: Any) -> Survival: ...
+def check_survival(
+    canaries: Any,
+    batches: Any = None,
+    tokenizer: Any = None,
+    *,
+    data: Any = None,
+    out: str | os.PathLike[str] | None = None,
+) -> Survival:
+    """Which canaries reach the loss of a training, and what removed the others, before any training is spent.
+
+    Given a trainer (TRL's `SFTTrainer`, or the `Trainer` of transformers), it reads the trainer's own rows through its own data collator,
+    in order, and changes nothing about the training: the final weights are the same with and without it. Given batches, it reads these,
+    and cannot tell what happened before.
+
+    What removed a copy is told by evidence: TRL prepares the rows that hold canaries once more, without cutting them to a length and with
+    it. The result is written to `out`, by default `survival/survival.json` in the audit directory next to the trainer's output
+    directory; `coalmine report` has a finding for canaries that never reach the loss.
+
+    Args:
+        canaries: the manifest of the planted corpus, or the set of canaries. A trainer with an `ExposureCallback` knows its canaries, and
+            can be given alone.
+        batches: the trainer, or one epoch of examples or batches; see `coalmine.corpus.check_survival`.
+        tokenizer: the tokenizer of the model; by default, that of the trainer.
+        data: the rows that the trainer was given: a `datasets.Dataset`, a list, or the path of a corpus. By default, the planted corpus
+            beside the manifest, or else the texts that the trainer keeps beside its rows.
+        out: the file to write; it has mode 0600.
+
+    >>> trainer = SFTTrainer(model, args, train_dataset=data)  # doctest: +SKIP
+    >>> print(check_survival("planted/canaries.json", trainer))  # doctest: +SKIP
+    336 of 336 copies of 48 planted canaries reach the loss (1,204 rows, 77,056 tokens, 75,852 in the loss).
+    """
+    if is_trainer(canaries):
+        canaries, batches = None, canaries
+    if is_trainer(batches):
+        found = survival_of(batches, canaries, tokenizer, data=data)
+        if batches.is_world_process_zero():
+            place = audit_directory(batches.args.output_dir, FOLDER) / SURVIVALS.file
+            SURVIVALS.save((Path(out or place)).parent, found, Path(out or place).name)
+        checking.warn_of_never(found)
+        return found
+    if batches is None or tokenizer is None or data is not None:
+        raise InputError(
+            "the survival check takes a trainer, canaries and a trainer, or canaries, batches and a tokenizer; give one of these"
+        )
+    found = checking.check_survival(canaries, batches, tokenizer)
+    if out is not None:
+        found.save(out)
+    return found
+
+
+def survival_of(
+    trainer: Any, canaries: Canaries | None, tokenizer: Any = None, *, data: Any = None
+) -> Survival:
+    """What `check_survival` finds on a trainer's own batches; nothing is written."""
+    known = known_canaries(trainer) if canaries is None else as_canary_set(canaries)
+    tokenizer = tokenizer_of(trainer) if tokenizer is None else tokenizer
+    check_rows(trainer)
+    with undisturbed_draws(random_devices()):
+        counter = CopyCounter(known, tokenizer)
+        preparation = RowPreparation(trainer)
+        found = _counted(counter, rows_as_they_are(trainer))
+        origin = _followed(counter, preparation, trainer, known, data)
+        collated = _counted(counter, batches_of(trainer))
+        if found is None:
+            found = collated
+        _check_any(counter, origin, found or {}, known)
+        survival = counter.survival()
+    told = [
+        msgspec.structs.replace(
+            entry, removed=_causes(entry.canary_id, entry.repetitions, origin, found or {}, collated or {})
+        )
+        for entry in survival.canaries
+    ]
+    template, problem = _template(trainer, tokenizer, known)
+    return msgspec.structs.replace(
+        survival,
+        canaries=told,
+        trainer=trainer_in_words(trainer),
+        settings=preparation.described(),
+        warnings=[*survival.warnings, *problem, *too_few_steps(trainer)],
+        chat_template_sha256=template,
+    )
+
+
+class _Origin(NamedTuple):
+    """What is known about the way of the copies to the trainer's rows, by canary; None where nothing is."""
+
+    settings: Settings
+    in_data: Mapping[str, int] | None = None
+    uncut: Mapping[str, LossTally] | None = None
+    cut: Mapping[str, LossTally] | None = None
+    by_assistant: Mapping[str, int] | None = None
+
+
+def _followed(
+    counter: CopyCounter, preparation: RowPreparation, trainer: Any, canaries: CanarySet, data: Any
+) -> _Origin:
+    """Follow the copies from the texts to the trainer's rows."""
+    texts = _texts_given(canaries, data)
+    for rows, complete in ((texts, True), (_texts_kept(trainer, preparation), False)):
+        if rows is None:
+            continue
+        copies = TextCopies(canaries, rows)
+        in_data = copies.counts if complete else None
+        settings = preparation.settings(rows)
+        if not preparation.prepares or not copies.places:
+            return _Origin(settings, in_data)
+        some = rows.select(copies.places)
+        try:
+            uncut = _counted(counter, preparation.rows(some, cut=False))
+            cut = _counted(counter, preparation.rows(rows if preparation.wraps else some, cut=True))
+        except Exception:  # noqa: BLE001 - the trainer was given other rows than these, and its code may raise anything
+            if data is not None:
+                raise InputError(
+                    "the trainer cannot prepare the rows that were given as data, so they are not what it was given; give those"
+                ) from None
+            continue
+        both = settings.assistant_only and settings.completion_only
+        alone = _counted(counter, preparation.rows(some, cut=False, completion_only=False)) if both else None
+        by_assistant = None if alone is None else {name: one.left_out for name, one in alone.items()}
+        return _Origin(settings, in_data, uncut, cut, by_assistant)
+    return _Origin(preparation.settings(None))
+
+
+def _causes(
+    name: str,
+    planted: int,
+    origin: _Origin,
+    found: Mapping[str, LossTally],
+    collated: Mapping[str, LossTally],
+) -> dict[Any, int]:
+    def at(stage: Mapping[str, Any] | None) -> Any:
+        return None if stage is None else stage[name]
+
+    stages = Stages(
+        planted, at(origin.in_data), at(origin.uncut), at(origin.cut), at(origin.by_assistant), found[name], collated[name]
+    )  # fmt: skip
+    return removed(stages, origin.settings)
+
+
+def _counted(counter: CopyCounter, rows: Iterable[Any] | None) -> dict[str, LossTally] | None:
+    """The copies in rows; None for rows without tokens."""
+    if rows is None:
+        return None
+    counter.fresh()
+    for row in rows:
+        counter.add_batch(_with_positions(row))
+    return counter.tallies()
+
+
+def _with_positions(row: Any) -> Any:
+    """A packed row with the positions of its tokens, which begin at 0 with each of its sequences."""
+    if not isinstance(row, Mapping) or row.get("seq_lengths") is None:
+        return row
+    return {**row, "position_ids": [at for length in row["seq_lengths"] for at in range(length)]}
+
+
+def _check_any(
+    counter: CopyCounter, origin: _Origin, found: Mapping[str, LossTally], canaries: CanarySet
+) -> None:
+    """Refuse canaries of other data, none of which is anywhere."""
+    planted = [one.canary_id for one in canaries if one.times_trained_on]
+    if counter.found_any or not planted or any(found[name].whole for name in planted):
+        return
+    if origin.cut is None and origin.in_data is None:
+        raise InputError(
+            f"none of the {len(planted)} planted canaries is in the rows of this trainer; give the canaries.json of its data, or as data "
+            "the rows that it was given, to see what removed them"
+        )
+    kept = sum(one.whole for one in (origin.cut or {}).values())
+    if kept or not any((origin.in_data or {"": 1}).values()):
+        raise InputError(
+            f"none of the {len(planted)} planted canaries is in the rows of this trainer, which was given other data; train on the planted "
+            "corpus, or give the canaries.json of the data"
+        )
+
+
+def _texts_given(canaries: CanarySet, data: Any) -> Any:
+    """The rows that the trainer should have been given, with their texts; None where they are not at hand."""
+    if data is not None:
+        return dataset_of(data)
+    corpus = canaries.corpus_path
+    return None if corpus is None or not corpus.exists() else dataset_of(corpus)
+
+
+def _texts_kept(trainer: Any, preparation: RowPreparation) -> Any:
+    """The texts that TRL keeps beside the rows that it made of them, without the rows that it dropped; None where there are none."""
+    dataset = trainer.train_dataset
+    made = {"input_ids", "labels", "attention_mask", "seq_lengths", "assistant_masks", "completion_mask"}
+    if not preparation.prepares or preparation.packs or set(dataset.column_names) <= made:
+        return None
+    return dataset.remove_columns([name for name in dataset.column_names if name in made])
+
+
+def _template(trainer: Any, tokenizer: Any, canaries: CanarySet) -> tuple[str | UnsetType, list[str]]:
+    """The hash of the template that canaries are written with, and a warning where it is not the tokenizer's own."""
+    if canaries.frame is None:
+        return UNSET, []
+    swapped = getattr(trainer, "chat_template", None)
+    if not isinstance(swapped, str) or swapped == template_of(tokenizer):
+        return template_sha256(tokenizer), []
+    other = copy.copy(tokenizer)
+    other.chat_template = swapped
+    conversations = [canaries.frame.conversation(one.text) for one in canaries]
+    if all(rendered_chat(other, one) == rendered_chat(tokenizer, one) for one in conversations):
+        return template_sha256(tokenizer), []
+    warning = (
+        "the trainer writes these conversations with a chat template of its own, and differently from the tokenizer's; save the tokenizer "
+        "with that template, or an audit scores other texts than training saw"
+    )
+    return template_sha256(other), [warning]

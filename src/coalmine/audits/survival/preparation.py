@@ -1,0 +1,193 @@
+"""The preparation of rows by TRL's SFTTrainer, asked again about the rows that hold canaries: before and after they are cut to a length."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from coalmine.corpus.files.parts import STATE_FILE, part_files
+from coalmine.corpus.planting.manifest import CanarySet
+from coalmine.corpus.planting.occurrences import OccurrenceSearch
+from coalmine.corpus.survival.causes import Cause, Settings
+from coalmine.errors import CorpusError, InputError, MissingExtraError
+
+# What `datasets.load_dataset` calls the kinds of files.
+_LOADERS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".csv": "csv", ".tsv": "csv", ".txt": "text"}  # fmt: skip
+_COMPRESSED = (".gz", ".zst")
+# What decides which tokens of a row reach the loss.
+_SETTINGS = (
+    "max_length", "truncation_mode", "packing", "packing_strategy", "padding_free", "assistant_only_loss",
+)  # fmt: skip
+
+
+def dataset_of(data: Any) -> Any:
+    """Rows as a `datasets.Dataset`: one that is given, a list of rows, or those of a corpus file or directory."""
+    try:
+        import datasets
+    except ImportError:
+        raise MissingExtraError("reading rows as a trainer reads them", "datasets", "datasets") from None
+    if isinstance(data, datasets.Dataset):
+        return data
+    if isinstance(data, str | os.PathLike):
+        with silent_datasets():
+            return _read(Path(data))
+    if isinstance(data, Sequence) and data and all(isinstance(row, Mapping) for row in data):
+        return datasets.Dataset.from_list(list(data))
+    raise InputError(
+        f"data must be the rows that the trainer was given, as a datasets.Dataset, a list of mappings or the path of a corpus, got "
+        f"{type(data).__name__}; give one of these"
+    )
+
+
+def _read(path: Path) -> Any:
+    import datasets
+
+    if not path.exists():
+        raise CorpusError(f"there is no corpus at {path}; give the file or directory that is trained on")
+    if path.is_dir() and (path / STATE_FILE).is_file():
+        return datasets.load_from_disk(str(path))
+    parts = part_files(path) if path.is_dir() else [path]
+    name = parts[0].name
+    for ending in _COMPRESSED:
+        name = name.removesuffix(ending)
+    loader = _LOADERS.get(Path(name).suffix)
+    if loader is None:
+        raise CorpusError(
+            f"{parts[0]} cannot be read as rows of a trainer; give {', '.join(_LOADERS)}, or a directory of these"
+        )
+    with tempfile.TemporaryDirectory(prefix="coalmine-") as cache:  # which only the owner can read
+        try:
+            return datasets.load_dataset(
+                loader,
+                data_files=[str(part) for part in parts],
+                split="train",
+                cache_dir=cache,
+                keep_in_memory=True,
+                **({"sep": "\t"} if ".tsv" in name else {}),
+            )
+        except (datasets.exceptions.DatasetGenerationError, ValueError, OSError) as error:
+            why = type(error.__cause__ or error).__name__
+            raise CorpusError(
+                f"{path} cannot be read as rows of a trainer ({why}); check that all rows have the same fields"
+            ) from error
+
+
+@contextlib.contextmanager
+def silent_datasets() -> Iterator[None]:
+    """No progress bars of the package datasets."""
+    import datasets
+
+    shown = datasets.are_progress_bars_disabled()
+    datasets.disable_progress_bars()
+    try:
+        yield
+    finally:
+        if not shown:
+            datasets.enable_progress_bars()
+
+
+class TextCopies:
+    """The copies of canaries in the texts of rows: how many there are, and which rows hold any."""
+
+    def __init__(self, canaries: CanarySet, rows: Any) -> None:
+        names: dict[str, list[str]] = {}
+        for canary in canaries:
+            names.setdefault(canary.text, []).append(canary.canary_id)
+        search = OccurrenceSearch([list(names)])
+        self.counts = {canary.canary_id: 0 for canary in canaries}
+        self.places: list[int] = []
+        for place, row in enumerate(rows):
+            found = [text for part in _texts(row) for _, _, text in search.longest(part.encode())]
+            for text in found:
+                for name in names[text]:
+                    self.counts[name] += 1
+            if found:
+                self.places.append(place)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All texts of a row, however deep."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for one in value.values():
+            yield from _texts(one)
+    elif isinstance(value, list | tuple) and value and not isinstance(value[0], int | float):
+        for one in value:
+            yield from _texts(one)
+
+
+class RowPreparation:
+    """How a trainer makes its rows of texts, as far as it does: TRL's SFTTrainer does, and `transformers.Trainer` does not."""
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+        self.args = trainer.args
+        self.prepares = hasattr(trainer, "_prepare_dataset") and not getattr(
+            trainer, "_skip_prepare_dataset", False
+        )
+        self.completion_only = bool(getattr(trainer, "completion_only_loss", False))
+        self.assistant_only = bool(getattr(self.args, "assistant_only_loss", False))
+        self.packs = self.prepares and bool(getattr(self.args, "packing", False))
+        self.wraps = self.packs and self.args.packing_strategy == "wrapped"
+
+    def settings(self, rows: Any) -> Settings:
+        """What can remove a copy, for rows of this kind."""
+        cutting: Cause = "truncation"
+        if self.packs:
+            cutting = "packing" if self.args.packing_strategy == "bfd" else "packing_split"
+        templated = self.prepares and rows is not None and len(rows) > 0 and is_conversation(rows[0])
+        return Settings(
+            self.prepares and self.assistant_only,
+            self.prepares and self.completion_only,
+            cutting,
+            self.prepares,
+            templated,
+        )
+
+    def described(self) -> dict[str, Any]:
+        """The settings of the trainer that decide which tokens reach the loss."""
+        if not self.prepares:
+            return {}
+        found = {name: getattr(self.args, name) for name in _SETTINGS if hasattr(self.args, name)}
+        return {**found, "completion_only_loss": self.completion_only}
+
+    def rows(self, data: Any, *, cut: bool, completion_only: bool | None = None) -> Any:
+        """What the trainer makes of rows: as they are before they are cut to a length, or after that.
+
+        Uncut rows stay in their order, one for each row of the data.
+        """
+        twin = copy.copy(self._trainer)
+        args = copy.copy(self.args)
+        args.dataset_num_proc = None
+        # The rows next to each other decide what a wrapped row holds, and for other strategies the order does not matter.
+        args.shuffle_dataset = self.args.shuffle_dataset and cut and self.wraps
+        if not cut:
+            args.max_length = None
+        if completion_only is not None:
+            twin.completion_only_loss = completion_only
+        with silent_datasets():
+            return twin._prepare_dataset(  # noqa: SLF001 - there is no public way to ask the trainer
+                data,
+                twin.processing_class,
+                args,
+                self.packs and cut,
+                getattr(twin, "_formatting_func", None),
+                "survival",
+            )
+
+
+def is_conversation(row: Mapping[str, Any]) -> bool:
+    """Whether a row holds turns, which a chat template writes."""
+    return any(
+        isinstance(value, list)
+        and value
+        and isinstance(value[0], Mapping)
+        and {"role", "from"} & set(value[0])
+        for value in row.values()
+    )

@@ -1,0 +1,1 @@
+"""Do planted canaries reach the loss of a training?"""

@@ -1,0 +1,111 @@
+"""CM507 and CM508: canaries that never reached the loss, or another number of times; and what the verdict and the gate make of them."""
+
+import msgspec
+import pytest
+
+from coalmine import check, findings_of, parse_policy
+from coalmine.corpus import Survival, read_survival
+from coalmine.corpus.survival.results import CanarySurvival
+from coalmine.errors import AlteredError, ContradictionError
+from coalmine.reports.conclusion import conclusion_of
+from reports import verdict_parts as made
+from resealing import resealed
+
+NAMES = [f"c{number}" for number in range(24)]
+MANIFEST = made.manifest_of(*((name, "f0", 4, True, None) for name in NAMES), ("w", "f0", 4, False, None))
+
+
+def survival(manifest=MANIFEST, **lost):
+    """What a check found: all copies of all canaries, but for those that are named, with what removed them."""
+    entries = []
+    for one in manifest:
+        causes = lost.get(one.canary_id, {})
+        extra = causes.get("extra", 0)
+        copies = 4 if one.planted else 0
+        reached = copies + extra - sum(count for cause, count in causes.items() if cause != "extra")
+        entries.append(
+            CanarySurvival(
+                canary_id=one.canary_id, repetitions=copies, reached=reached, masked=0, split=0, at_row_start=0, other_tokens=0,
+                altered=False, removed={} if extra else causes,
+            )
+        )  # fmt: skip
+    return Survival(
+        canaries=entries, rows=9, tokens=99, tokens_in_loss=90, warnings=[], manifest_sha256=manifest.sha256, trainer="SFTTrainer of trl 1.16.0",
+    )  # fmt: skip
+
+
+def run_with(*checks, manifest=MANIFEST):
+    """A model that remembers nothing, by 24 canaries of 20 bits."""
+    calm = made.interval(1.0, 1.0, 1.0, confidence=None, method="exact")
+    results = [made.result(name, calm) for name in NAMES]
+    document = made.document(results, manifest=manifest.sha256)
+    return made.run_of(document, manifests=[manifest], survivals=list(checks))
+
+
+def found(run, code):
+    return [one for one in findings_of(run) if one.code == code]
+
+
+def test_canaries_that_never_reached_the_loss_are_found_and_nothing_reads_as_safe():
+    [one] = found(run_with(survival(c3={"assistant_only_loss": 4}, c4={"truncation": 4})), "CM507")
+    assert (one.severity, one.status, one.subject) == ("high", "found", ("c3", "c4"))
+    assert "2 of 24 planted canaries never reached the loss" in one.evidence
+    assert "4 left out by assistant_only_loss, 4 cut off at max_length" in one.evidence
+    bad, good = run_with(survival(c3={"truncation": 4})), run_with(survival())
+    assert conclusion_of(findings_of(good)).answers[0].tone == "good"
+    assert conclusion_of(findings_of(bad)).answers[0].tone == "open"
+    assert conclusion_of(findings_of(bad)).answers[-1].answer == "Mend the measurement"
+
+
+def test_where_every_canary_reached_the_loss_it_is_clear():
+    [one] = found(run_with(survival()), "CM507")
+    assert (one.severity, one.status) == ("pass", "clear")
+    assert "with 96 of 96 copies" in one.evidence
+    assert not found(run_with(survival()), "CM508")
+    assert not found(run_with(), "CM507")
+
+
+def test_another_number_of_copies_is_found_by_itself():
+    run = run_with(survival(c0={"packing_split": 1}, c1={"extra": 2}, w={"extra": 1}))
+    [one] = found(run, "CM508")
+    assert (one.severity, one.status, one.subject) == ("medium", "found", ("c0", "c1", "w"))
+    assert "c0 3 instead of 4, c1 6 instead of 4, w 1 instead of 0" in one.evidence
+    assert "1 of them were withheld" in one.evidence
+    assert "1 split over two rows by packing" in one.evidence
+    assert found(run, "CM507")[0].status == "clear"
+
+
+def test_a_check_of_other_canaries_says_nothing():
+    other = made.manifest_of(*((name, "f1", 4, True, None) for name in NAMES))
+    run = run_with(survival(other, c3={"truncation": 4}))
+    [one] = found(run, "CM507")
+    assert (one.severity, one.status) == ("info", "not_measured")
+    assert check(run, parse_policy("[exposure]\nat_most = 10")).outcome == "holds"
+
+
+def test_the_gate_does_not_let_a_model_pass_by_canaries_that_were_not_trained_on():
+    policy = parse_policy("[exposure]\nat_most = 10")
+    assert check(run_with(survival()), policy).outcome == "holds"
+    result = check(run_with(survival(c3={"truncation": 4})), policy)
+    assert (result.outcome, result.exit_code) == ("not_shown", 2)
+    assert "1 of 24 planted canaries never reached the loss" in result.rules[0].evidence
+    # What is broken stays broken.
+    strict = check(run_with(survival(c3={"truncation": 4})), parse_policy("[exposure]\nat_most = 0.5"))
+    assert strict.outcome == check(run_with(), parse_policy("[exposure]\nat_most = 0.5")).outcome
+
+
+def test_the_file_is_read_back_and_checked(tmp_path):
+    record = survival(c3={"truncation": 4})
+    path = record.save(tmp_path)
+    assert path.name == "survival.json"
+    assert read_survival(tmp_path) == record
+    with resealed(path) as document:
+        document["canaries"][3]["removed"] = {"truncation": 3}
+    with pytest.raises(ContradictionError, match="the causes for c3 do not add up"):
+        read_survival(path)
+    path.write_bytes(path.read_bytes().replace(b'"rows": 9', b'"rows": 8'))
+    with pytest.raises(AlteredError):
+        read_survival(path)
+    wrong = msgspec.structs.replace(record.canaries[0], at_row_start=9)
+    with pytest.raises(ContradictionError, match="than reach the loss"):
+        read_survival(msgspec.structs.replace(record, canaries=[wrong]).save(tmp_path / "other.json"))

@@ -1,0 +1,364 @@
+"""Survival on the batches of TRL's SFTTrainer: against counts by brute force, and causes that are known by construction."""
+
+import json
+import warnings
+
+import datasets
+import pytest
+import torch
+from transformers import Trainer, TrainingArguments
+
+from cli.in_process import run
+from coalmine import CanarySet
+from coalmine.corpus import read_survival
+from coalmine.errors import InputError, ModelError
+from coalmine.integrations import ExposureCallback, check_survival
+from coalmine.models.transformers.chat import template_sha256
+from integrations.tiny_sft import (
+    MARKED,
+    conversations,
+    planted_chat,
+    rows_of,
+    sft_trainer,
+    tiny_llama,
+    tokenizer_of,
+)
+from models.tiny_chat import CHATML
+
+pytestmark = pytest.mark.filterwarnings("ignore:canaries never reach the loss", "ignore::FutureWarning")
+
+
+@pytest.fixture(scope="module")
+def by_role(tmp_path_factory):
+    home = tmp_path_factory.mktemp("planted")
+    return {role: planted_chat(home / role, role) for role in ("assistant", "user", "system")}
+
+
+def decoded_counts(trainer, canaries):
+    """How often each canary is in the loss, by decoding the labels of the collated batches."""
+    tokenizer, rows = trainer.processing_class, trainer.train_dataset
+    keep = [name for name in ("input_ids", "labels", "seq_lengths") if name in rows.column_names]
+    texts = []
+    for start in range(0, len(rows), 8):
+        some = [
+            {name: row[name] for name in keep} for row in rows.select(range(start, min(start + 8, len(rows))))
+        ]
+        batch = trainer.data_collator(some)
+        positions = batch.get("position_ids")
+        for place, (ids, labels) in enumerate(zip(batch["input_ids"], batch["labels"], strict=True)):
+            begins = {0} if positions is None else {0, *(positions[place] == 0).nonzero().flatten().tolist()}
+            part, parts = [], []
+            for at, (token, label) in enumerate(zip(ids.tolist(), labels.tolist(), strict=True)):
+                if at in begins:
+                    parts.append(part)
+                    part = []
+                # The digits are what must be in the loss; other tokens are text whether they are or not.
+                word = tokenizer.decode([token])
+                part.append(word if label == token or not any(one.isdigit() for one in word) else "#")
+            texts += ["".join(one) for one in [*parts, part]]
+    return {one.canary_id: sum(text.count(one.text) for text in texts) for one in canaries}
+
+
+SETTINGS = {
+    "whole rows": {},
+    "assistant only": {"assistant_only_loss": True},
+    "cut at the end": {"max_length": 24},
+    "cut at the start": {"max_length": 14, "truncation_mode": "keep_end"},
+    "bfd": {"packing": True, "max_length": 24},
+    "bfd, all fits": {"packing": True, "max_length": 64},
+    "bfd_split": {"packing": True, "packing_strategy": "bfd_split", "max_length": 22},
+    "wrapped": {"packing": True, "packing_strategy": "wrapped", "max_length": 40},
+    "wrapped and shuffled": {"packing": True, "packing_strategy": "wrapped", "max_length": 40, "shuffle_dataset": True},
+    "bfd of assistants": {"packing": True, "max_length": 40, "assistant_only_loss": True},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("role", ["assistant", "user"])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_counts_are_those_of_decoded_batches_and_causes_add_up(by_role, tmp_path, role, name):
+    planted = by_role[role]
+    trainer = sft_trainer(rows_of(planted), tmp_path / "model", **SETTINGS[name])
+    found = check_survival(planted.manifest, trainer)
+    assert {one.canary_id: one.reached for one in found.canaries} == decoded_counts(trainer, planted.canaries)
+    for one in found.canaries:
+        assert sum(one.removed.values()) == one.repetitions - one.reached
+        assert "unknown" not in one.removed
+        assert "not_given" not in one.removed
+    path = tmp_path / "model-audit" / "survival" / "survival.json"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert read_survival(path) == found
+    assert all(one.text not in path.read_text() for one in planted.canaries)
+    assert found.settings["packing"] is SETTINGS[name].get("packing", False)
+
+
+def total(found):
+    return found.removed
+
+
+@pytest.mark.parametrize(
+    ("role", "settings", "removed"),
+    [
+        ("assistant", {}, {}),
+        ("assistant", {"assistant_only_loss": True}, {}),
+        ("user", {"assistant_only_loss": True}, {"assistant_only_loss": 10}),
+        ("system", {"assistant_only_loss": True}, {"assistant_only_loss": 10}),
+        ("assistant", {"max_length": 24}, {"truncation": 10}),
+        ("user", {"max_length": 24}, {}),
+        ("user", {"max_length": 20, "truncation_mode": "keep_end"}, {"truncation": 10}),
+        ("assistant", {"packing": True, "max_length": 24}, {"packing": 10}),
+        (
+            "assistant",
+            {"packing": True, "packing_strategy": "bfd_split", "max_length": 34},
+            {"packing_split": 10},
+        ),
+    ],
+)
+def test_what_removed_the_copies_is_named(by_role, tmp_path, role, settings, removed):
+    planted = by_role[role]
+    trainer = sft_trainer(rows_of(planted), tmp_path / "model", **settings)
+    found = check_survival(planted.manifest, trainer)
+    assert total(found) == removed
+    assert found.ok == (not removed)
+    assert found.trainer.startswith("SFTTrainer of trl 1.")
+    assert found.chat_template_sha256 == template_sha256(tokenizer_of())
+
+
+def test_a_packed_stream_says_which_copies_were_split(by_role, tmp_path):
+    planted = by_role["system"]
+    settings = {"packing": True, "packing_strategy": "wrapped", "max_length": 23}
+    trainer = sft_trainer(rows_of(planted), tmp_path / "model", **settings)
+    found = check_survival(planted.manifest, trainer)
+    split = sum(one.split for one in found.canaries)
+    assert split > 0
+    assert total(found) == {"packing_split": split}
+
+
+def test_completions(tmp_path):
+    """Prompt and completion as turns: a user's canary is in the prompt, and both settings together are told apart."""
+    rows = [{"prompt": row["messages"][:1], "completion": row["messages"][1:]} for row in conversations()]
+    assistant = planted_chat(tmp_path / "assistant", rows=rows)
+    user = planted_chat(tmp_path / "user", "user", rows=rows)
+    kept = check_survival(assistant.manifest, sft_trainer(rows_of(assistant), tmp_path / "model"))
+    assert kept.ok
+    assert kept.settings["completion_only_loss"] is True  # TRL's default for such rows
+    masked = check_survival(user.manifest, sft_trainer(rows_of(user), tmp_path / "model"))
+    assert total(masked) == {"completion_only_loss": 10}
+    both = sft_trainer(rows_of(user), tmp_path / "model", assistant_only_loss=True)
+    assert total(check_survival(user.manifest, both)) == {"assistant_only_loss": 10}
+    whole = sft_trainer(rows_of(user), tmp_path / "model", completion_only_loss=False)
+    assert check_survival(user.manifest, whole).ok
+    # A prompt that fills all of max_length leaves rows without anything in the loss, which TRL drops.
+    cut = sft_trainer([*rows_of(assistant), *rows], tmp_path / "model", max_length=21)
+    assert len(cut.train_dataset) < len(rows_of(assistant)) + len(rows)
+    assert total(check_survival(assistant.manifest, cut)) == {"truncation": 10}
+
+
+def test_rows_that_the_trainer_was_not_given(by_role, tmp_path):
+    planted = by_role["assistant"]
+    rows = rows_of(planted)
+    lost = next(one for one in planted.canaries if one.repetitions == 4)
+    without = [row for row in rows if lost.text not in json.dumps(row)]
+    found = check_survival(planted.manifest, sft_trainer(without, tmp_path / "model"))
+    assert found.never == [lost.canary_id]
+    assert total(found) == {"not_given": 4}
+    # The rows that it was given say that they do not hold the canary.
+    found = check_survival(planted.manifest, sft_trainer(without, tmp_path / "model"), data=without)
+    assert total(found) == {"not_in_data": 4}
+    # Without the data only the rows are left, which do not say what happened before.
+    alone = CanarySet(list(planted.canaries), planted.canaries.formats, frame=planted.canaries.frame)
+    assert total(check_survival(alone, sft_trainer(without, tmp_path / "model"))) == {"unknown": 4}
+    cut = sft_trainer(without, tmp_path / "model", max_length=24)
+    with pytest.raises(InputError, match="none of the 4 planted canaries is in the rows of this trainer"):
+        check_survival(alone, sft_trainer(conversations(), tmp_path / "model", packing=True, max_length=24))
+    assert total(check_survival(alone, cut)) == {"truncation": 6, "unknown": 4}
+    with pytest.raises(InputError, match="was given other data; train on the planted corpus"):
+        check_survival(planted.manifest, sft_trainer(conversations(), tmp_path / "model"))
+    with pytest.raises(InputError, match="cannot prepare the rows that were given as data"):
+        check_survival(
+            planted.manifest, sft_trainer(rows, tmp_path / "model"), data=[{"note": lost.text}, {"note": ""}]
+        )
+
+
+def test_a_template_that_drops_turns_or_changes_them(by_role, tmp_path):
+    planted = by_role["system"]
+    drops = CHATML.replace("<|im_start|>{{", "{% if message['role'] != 'system' %}<|im_start|>{{").replace(
+        "<|im_end|>\n", "<|im_end|>\n{% endif %}"
+    )
+    trainer = sft_trainer(rows_of(planted), tmp_path / "model", tokenizer=tokenizer_of(drops))
+    assert total(check_survival(planted.manifest, trainer)) == {"template": 10}
+    upper = CHATML.replace("message['content']", "message['content'] | upper")
+    trainer = sft_trainer(rows_of(planted), tmp_path / "model", tokenizer=tokenizer_of(upper))
+    assert total(check_survival(planted.manifest, trainer)) == {"template": 10}
+
+
+class Leaving:
+    """A collator that leaves everything before the last token out of the loss."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __call__(self, rows):
+        batch = self.inner(rows)
+        torch.rand(1)
+        batch["labels"][:, :-1] = -100
+        return batch
+
+
+def test_the_collator_and_headers_of_another_template(by_role, tmp_path):
+    planted = by_role["assistant"]
+    trainer = sft_trainer(rows_of(planted), tmp_path / "model")
+    trainer.data_collator = Leaving(trainer.data_collator)
+    assert total(check_survival(planted.manifest, trainer)) == {"collator": 10}
+    # The trainer's own template has another header; the tokenizer that is saved with the model has the usual one.
+    trainer = sft_trainer(
+        rows_of(planted), tmp_path / "model", tokenizer=tokenizer_of(MARKED.replace("\n{%", "!\n{%", 1))
+    )
+    found = check_survival(planted.manifest, trainer, tokenizer=tokenizer_of())
+    assert found.ok
+    assert [one.other_header for one in found.canaries] == [one.reached for one in found.canaries]
+    assert any("not after the header" in warning for warning in found.warnings)
+
+
+def test_the_template_that_trl_swaps_in_is_recorded_where_it_writes_other_texts(by_role, tmp_path):
+    planted = by_role["assistant"]
+    trainer = sft_trainer(rows_of(planted), tmp_path / "model", tokenizer=tokenizer_of(CHATML))
+    trainer.chat_template = MARKED  # as TRL does for known families; it writes the same text
+    same = check_survival(planted.manifest, trainer)
+    assert same.chat_template_sha256 == template_sha256(tokenizer_of(CHATML))
+    trainer.chat_template = MARKED.replace("<|im_start|>", "<|im_start|> ")
+    other = check_survival(planted.manifest, trainer)
+    assert other.chat_template_sha256 == template_sha256(tokenizer_of(trainer.chat_template))
+    assert any("a chat template of its own" in warning for warning in other.warnings)
+
+
+def test_the_training_is_the_same_to_the_last_bit_with_the_check(by_role, tmp_path):
+    planted = by_role["assistant"]
+
+    def trained(*, check):
+        callback = ExposureCallback(planted.manifest, every=100, out=tmp_path / "seen.json")
+        trainer = sft_trainer(rows_of(planted), tmp_path / "model", callbacks=[callback])
+        trainer.data_collator = Leaving(trainer.data_collator)  # draws at random, which moves the dropout
+        if check:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                assert check_survival(trainer).never  # the callback knows the canaries
+        trainer.train()
+        return trainer.model.state_dict()
+
+    bare, checked = trained(check=False), trained(check=True)
+    assert all(torch.equal(tensor, checked[name]) for name, tensor in bare.items())
+
+
+def test_a_plain_trainer(by_role, tmp_path):
+    planted = by_role["user"]
+    tokenizer = tokenizer_of()
+    rows = []
+    for row in rows_of(planted):
+        ids = tokenizer.apply_chat_template(row["messages"], tokenize=True, return_dict=True)["input_ids"]
+        rows.append({"input_ids": ids[:24], "labels": ids[:24]})
+
+    def check(rows, **given):
+        arguments = TrainingArguments(str(tmp_path / "plain"), report_to=[], use_cpu=True, max_steps=1)
+        trainer = Trainer(tiny_llama(), arguments, train_dataset=rows, data_collator=one_row)
+        return check_survival(planted.manifest, trainer, tokenizer=tokenizer, **given)
+
+    def one_row(some):
+        width = max(len(one["input_ids"]) for one in some)
+        return {
+            "input_ids": torch.tensor([one["input_ids"] + [0] * (width - len(one["input_ids"])) for one in some]),
+            "labels": torch.tensor([one["labels"] + [-100] * (width - len(one["labels"])) for one in some]),
+        }  # fmt: skip
+
+    found = check(rows)
+    assert found.ok
+    assert found.trainer.startswith("Trainer of transformers 5")
+    assert any("max_steps 1" in warning for warning in found.warnings)
+    masked = [{**row, "labels": [-100] * len(row["labels"])} for row in rows]
+    assert total(check(masked)) == {"labels": 10}
+    short = [
+        {"input_ids": row["input_ids"][:6], "labels": row["labels"][:6]} if at % 2 else row
+        for at, row in enumerate(rows)
+    ]
+    lost = total(check(short))
+    assert set(lost) == {"preprocessing"}
+    assert 0 < lost["preprocessing"] < 10
+    with pytest.raises(InputError, match="no train_dataset"):
+        check(None)
+    with pytest.raises(InputError, match="the trainer has no rows left"):
+        check([])
+
+
+def test_what_cannot_be_checked_is_one_sentence(by_role, tmp_path):
+    planted = by_role["assistant"]
+    trainer = sft_trainer(rows_of(planted), tmp_path / "model")
+    with pytest.raises(InputError, match="no callbacks that know canaries"):
+        check_survival(trainer)
+    stream = datasets.Dataset.from_list(rows_of(planted)).to_iterable_dataset()
+    endless = sft_trainer(stream, tmp_path / "model", max_steps=1)
+    with pytest.raises(InputError, match="a stream of unknown length"):
+        check_survival(planted.manifest, endless)
+    with pytest.raises(InputError, match="takes a trainer, canaries and a trainer, or canaries, batches and"):
+        check_survival(planted.manifest, [{"input_ids": [1]}])
+    trainer.processing_class.chat_template = None
+    with pytest.raises(ModelError, match="no chat template"):
+        check_survival(planted.manifest, trainer)
+    trainer.processing_class = None
+    with pytest.raises(InputError, match="the trainer has no tokenizer"):
+        check_survival(planted.manifest, trainer)
+
+
+OWN_TRAINER = """
+import json
+from integrations.tiny_sft import sft_trainer
+
+def make(path):
+    rows = [json.loads(line) for line in open(path)]
+    return sft_trainer(rows, "own-model", max_length=24)
+
+def nothing():
+    return 3
+"""
+
+
+def test_the_command_rehearses_a_training_from_its_settings(by_role, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tokenizer_of().save_pretrained("model")
+    tokenizer_of(CHATML).save_pretrained("unmarked")
+    tokenizer_of("").save_pretrained("silent")
+    planted = {role: str(by_role[role].manifest.parent) for role in by_role}
+    done = run("survive", "model", planted["assistant"], "--out", "kept")
+    assert done.code == 0, done.said
+    assert "10 of 10 copies of 4 planted canaries reach the loss" in done.out.decode()
+    assert read_survival(tmp_path / "kept").ok
+    done = run("survive", "model", planted["user"], "--assistant-only-loss", "--json", "--out", "masked")
+    assert done.code == 2
+    assert json.loads(done.out)["canaries"][0]["removed"] == {"assistant_only_loss": 1}
+    (tmp_path / "sft.yaml").write_text("max_length: 24\nlearning_rate: 1.0e-4\npacking: true\n")
+    done = run("survive", "model", planted["assistant"], "--settings", "sft.yaml", "--out", "packed")
+    assert read_survival(tmp_path / "packed").removed == {"packing": 10}
+    done = run(
+        "survive", "model", planted["assistant"], "--settings", "sft.yaml", "--max-length", "0", "--no-packing", "--out", "long"
+    )  # fmt: skip
+    assert done.code == 0
+    assert read_survival(tmp_path / "long").settings["max_length"] is None
+    (tmp_path / "own_trainer.py").write_text(OWN_TRAINER)
+    corpus = by_role["assistant"].corpus
+    done = run("survive", f"python:own_trainer:make:{corpus}", planted["assistant"], "--out", "own")
+    assert (done.code, read_survival(tmp_path / "own").removed) == (2, {"truncation": 10})
+    (tmp_path / "notes.jsonl").write_text('{"note": "a"}\n')
+    (tmp_path / "bad.yaml").write_text("- 3\n")
+    for arguments, says in (
+        (("silent", planted["user"]), "has no chat template to write them with"),
+        (("unmarked", planted["user"], "--assistant-only-loss"), "marks the assistant's turns with {% generation %}"),
+        (("model", planted["user"], "--packing", "--packing-strategy", "none"), "Invalid packing strategy 'none'"),
+        (("model", planted["user"], "--data", "notes.jsonl"), "TRL does not read rows with the fields note"),
+        (("model", planted["user"], "--settings", "bad.yaml"), "does not hold names with values"),
+        (("elsewhere", planted["user"]), "is not the directory of a model with its tokenizer"),
+        (("python:own_trainer:nothing", planted["user"]), "returned int, which is not a trainer"),
+        (("python:own_trainer:make", planted["user"], "--packing"), "leave out --settings"),
+    ):  # fmt: skip
+        done = run("survive", *arguments, "--out", "none")
+        assert done.code == 2
+        assert says in done.err.decode()
+        assert done.err.decode().count("\n") == 1
+    assert not (tmp_path / "none").exists()
