@@ -10,7 +10,8 @@ import pytest
 import typer
 
 import coalmine
-from coalmine import audits, corpus, models
+from coalmine import audits, corpus, integrations, models
+from coalmine.audits.survival.options import SftSettings
 from coalmine.cli.main import app
 from coalmine.cli.taking import bytes_in
 from coalmine.engines.options import EngineOptions
@@ -27,6 +28,7 @@ FILLED = {
     "quantize": (coalmine.quantize, coalmine.QuantizeOptions),
     "finetune": (coalmine.finetune, FinetuningOptions, PrivateOptions),
     "unlearn": (coalmine.unlearn, coalmine.UnlearnOptions),
+    "survive": (integrations.check_survival, SftSettings),
     "expose": (coalmine.expose, audits.ExposureOptions, models.LoadOptions),
     "extract": (coalmine.extract, audits.ExtractionOptions, models.LoadOptions),
     "membership": (
@@ -130,6 +132,10 @@ EXCEPTIONS = {
     "report": {"runs": "the paths of `read_runs`", "format": "Python has no function for a whole report"},
     "check": {"junit": "writes the result that Python returns"},
     "policy init": {"path": "writes a template"},
+    "survive": {
+        "model": "a tokenizer to make a trainer with; Python is given the trainer itself",
+        "settings": "a file of settings for that trainer",
+    },
     "compare": {"figure": "draws the result that Python returns"},
     "serve": {"key_variable": "names where the `key` is, which must not be on a command line"},
 }

@@ -291,7 +291,7 @@ def test_what_cannot_be_read_is_refused():
     for rows, problem in cases:
         with pytest.raises(InputError, match=problem):
             check_survival(chosen, rows, tokenizer)
-    with pytest.raises(ModelError, match="not a fast tokenizer"):
+    with pytest.raises(ModelError, match="not a tokenizer of transformers"):
         check_survival(chosen, [{"input_ids": ids}], object())
 
 
