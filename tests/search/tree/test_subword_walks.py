@@ -120,7 +120,7 @@ def test_what_is_not_listed_agrees_or_is_refused(kind, data):
 
 
 def paths_of(form, tokenizer):
-    states = follow_pieces(form, ByteAutomaton(form.automaton), tokenizer)
+    states = follow_pieces(form, ByteAutomaton(form.automaton), tokenizer).states
     states = without_dead_ends(states, count_members(states))
     found, pending = [], [(0, ())]
     while pending:
@@ -161,7 +161,7 @@ def test_as_many_paths_as_members_is_not_enough():
     tokenizer.decoder = decoders.ByteLevel()
     tokens = random_tokenizers.wrapped(tokenizer)
     form = Format("{re:[12]☕[ab]}")
-    states = follow_pieces(form, ByteAutomaton(form.automaton), tokens)
+    states = follow_pieces(form, ByteAutomaton(form.automaton), tokens).states
     counts = count_members(states)
     assert counts[0] == form.size
     assert paths_of(form, tokens) != sorted(tuple(tokens.encode(member)) for member in form)

@@ -45,7 +45,8 @@ class SubwordTokenizer:
         # A copy that neither truncates nor pads: earlier use of the tokenizer must not cut a text that is scored.
         check_ids(backend, size)
         with as_model_error("the model's tokenizer cannot be read", "save the tokenizer again"):
-            backend = copy.deepcopy(backend)
+            written = backend.to_str()
+            backend = type(backend).from_str(written) if hasattr(backend, "from_str") else backend
             backend.no_truncation()
             backend.no_padding()
         self._backend = backend
@@ -53,7 +54,7 @@ class SubwordTokenizer:
         self.given: tuple[int, ...] = ()
         self.size = size
         self.separator = separator
-        description = json.loads(backend.to_str())
+        description = json.loads(written)
         model = description.get("model") or {}
         decoder = str(description.get("decoder"))
         self.decided_by_pairs = model.get("type") == "BPE" and not model.get("dropout")

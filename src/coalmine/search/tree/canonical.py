@@ -10,6 +10,10 @@ partial matches of added tokens are tracked from token to token.
 
 A character without a token is encoded in byte tokens, always the same ones, which merge with nothing and occur nowhere else. Part
 of a character is not a text that the tokenizer can be asked about, so such a character is one unit here, with an id after all tokens.
+
+A vocabulary with all numbers of up to three digits has a million pairs of these. Tokens that differ in their digits only have the same
+shape, and if a few dozen random pairs of two shapes get the same answer, all pairs of these shapes do. Where that turns out to be wrong,
+since the paths are checked, every pair is asked about.
 """
 
 from __future__ import annotations
@@ -17,12 +21,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from coalmine.errors import ModelError
+from coalmine.grouped import grouped
 from coalmine.models.transformers.subwords import SubwordTokenizer
+from coalmine.randomness import integers
 
 # Represents the beginning of a text among the tokens that another may follow.
 START = -1
 # Texts to put before a token that cannot begin a text.
 _ANCHORS = (b"a", b"0", b".", b" ", b"z", b"9")
+_DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
+# How many random pairs of two shapes are asked about, and up to how many pairs each one is.
+_PAIRS_OF_SHAPES = 48
 
 
 # For each added token that a text has begun to spell, the bytes that are still missing.
@@ -33,8 +42,10 @@ NOTHING: Spelling = frozenset()
 class Neighbors:
     """A tokenizer's answers about pairs of tokens, each asked for once."""
 
-    def __init__(self, tokenizer: SubwordTokenizer, characters: Iterable[str] = ()) -> None:
-        """`characters` are those that may have to be encoded in bytes."""
+    def __init__(
+        self, tokenizer: SubwordTokenizer, characters: Iterable[str] = (), *, each_pair: bool = False
+    ) -> None:
+        """`characters` are those that may have to be encoded in bytes; with `each_pair`, shapes decide nothing."""
         self._tokenizer = tokenizer
         self._first, self._further = tokenizer.pieces(first=True), tokenizer.pieces(first=False)
         self._known: dict[tuple[int, int], bool] = {}
@@ -48,7 +59,14 @@ class Neighbors:
         }
         # From each added token to its bytes.
         self.added = {token: text.encode() for token, text in tokenizer.added_tokens.items() if text}
+        self._added_by_start = grouped((text[0], text) for text in self.added.values())
         self._begun: dict[tuple[int, bool], Spelling | None] = {}
+        self._of_shape = grouped(
+            (piece.translate(_DIGITS), token)
+            for token, piece in enumerate(() if each_pair else self._further)
+            if piece and any(digit in piece for digit in b"0123456789") and token not in self.added
+        )
+        self._shapes: dict[tuple[bytes, bytes], bool | None] = {}
 
     def pieces(self, *, fresh: bool) -> dict[int, bytes]:
         """The bytes of each token and unit, at the beginning of a marked word (`fresh`) or elsewhere."""
@@ -79,7 +97,11 @@ class Neighbors:
             if token in self.added:
                 wanted = [(0, text) for text in self.added.values() if len(text) > len(piece)]
             else:
-                wanted = [(start, text) for start in range(len(piece)) for text in self.added.values()]
+                wanted = [
+                    (start, text)
+                    for start, byte in enumerate(piece)
+                    for text in self._added_by_start.get(byte, ())
+                ]
             self._begun[token, fresh] = _spelled_on(piece, wanted)
         begun = self._begun[token, fresh]
         continued = _spelled_on(piece, [(0, rest) for rest in spelling]) if spelling else NOTHING
@@ -89,8 +111,41 @@ class Neighbors:
         """Whether a token may follow `before` in a canonical tokenization."""
         pair = before, token
         if pair not in self._known:
-            self._known[pair] = self._ask(before, token)
+            decided = self._decided(self.shape(before), self.shape(token))
+            self._known[pair] = self._ask(before, token) if decided is None else decided
         return self._known[pair]
+
+    @property
+    def shapes_decided(self) -> bool:
+        """Whether a pair was answered without asking about it."""
+        return any(decided is not None for decided in self._shapes.values())
+
+    def shape(self, token: int) -> bytes | None:
+        """The text of a token with each digit as 0; None for tokens without digits, and where there are no others of its shape."""
+        if token == START or token in self.units or token in self.added or not self._of_shape:
+            return None
+        shape = (self._further[token] or b"").translate(_DIGITS)
+        return shape if len(self._of_shape.get(shape, ())) > 1 else None
+
+    def is_like_its_shape(self, before: int, shapes: Iterable[bytes | None]) -> bool:
+        """Whether a token allows the same ones among tokens of these shapes as every other of its own shape."""
+        own = self.shape(before)
+        return own is not None and all(self._decided(own, other) is not None for other in shapes)
+
+    def _decided(self, one: bytes | None, other: bytes | None) -> bool | None:
+        """The answer for all pairs of two shapes; None where pairs must be asked about one by one."""
+        if one is None or other is None:
+            return None
+        if (one, other) not in self._shapes:
+            befores, tokens = self._of_shape[one], self._of_shape[other]
+            self._shapes[one, other] = None
+            if len(befores) * len(tokens) > _PAIRS_OF_SHAPES:
+                drawn = integers(0, "shapes", one.hex(), other.hex())
+                answers = {
+                    self._ask(drawn.choice(befores), drawn.choice(tokens)) for _ in range(_PAIRS_OF_SHAPES)
+                }
+                self._shapes[one, other] = answers.pop() if len(answers) == 1 else None
+        return self._shapes[one, other]
 
     def _ask(self, before: int, token: int) -> bool:
         piece = self._piece(token, fresh=self.is_fresh_after(before))

@@ -45,9 +45,7 @@ class _Key(NamedTuple):
 
     place: int
     fresh: bool  # whether a word that begins here is marked like the first of a text
-    allowed: tuple[
-        int, ...
-    ]  # where texts can be split in several ways, which of the fitting tokens may come next
+    allowed: int  # where texts can be split in several ways, the number of the set of fitting tokens that may come next
     spelling: Spelling  # partial matches of added tokens
     inside: tuple[int, ...] = ()  # within a unit, its tokens so far
 
@@ -56,31 +54,54 @@ class _Key(NamedTuple):
 MOST_EDGES = 20_000_000
 
 
-def follow_pieces(form: Format, automaton: ByteAutomaton, tokenizer: Tokenizer) -> list[TokenState]:
+class Followed(NamedTuple):
+    """The states of all paths, and whether a pair of tokens was taken to be like others of its shape."""
+
+    states: list[TokenState]
+    by_shapes: bool
+
+
+def follow_pieces(
+    form: Format, automaton: ByteAutomaton, tokenizer: Tokenizer, *, each_pair: bool = True
+) -> Followed:
     """All paths of tokens, for tokenizers that can split a text in one way only, or for which pairs of neighbors decide the way.
 
     A state is a place in the automaton and the set of tokens that may come next: last tokens that allow the same ones share a
-    state, so a thousand tokens of digits make a handful of states.
+    state, so a thousand tokens of digits make a handful of states. Unless `each_pair` is asked about, tokens that differ in their digits
+    only may be taken to have the same neighbors, which must be checked.
     """
-    return _Lifting(form, automaton, tokenizer).states()
+    lifting = _Lifting(form, automaton, tokenizer, each_pair=each_pair)
+    return Followed(lifting.states(), lifting.by_shapes)
 
 
 class _Lifting:
-    def __init__(self, form: Format, automaton: ByteAutomaton, tokenizer: Tokenizer) -> None:
+    def __init__(
+        self, form: Format, automaton: ByteAutomaton, tokenizer: Tokenizer, *, each_pair: bool
+    ) -> None:
         self._form, self._automaton = form, automaton
         self._neighbors: Neighbors | None = None
         if isinstance(tokenizer, SubwordTokenizer):
-            self._neighbors = Neighbors(tokenizer, _characters(form))
+            self._neighbors = Neighbors(tokenizer, _characters(form), each_pair=each_pair)
             tables = [self._neighbors.pieces(fresh=fresh) for fresh in (False, True)]
         else:
             pieces = [tokenizer.pieces(first=first) for first in (False, True)]
             tables = [
                 {token: piece for token, piece in enumerate(table) if piece is not None} for table in pieces
             ]
-        self._tries = [_trie(table) for table in tables]
+        # Most of a large vocabulary has bytes that no member has.
+        alphabet = {byte for edges in automaton.edges for byte, _ in edges}
+        self._tries = [_trie(table, alphabet) for table in tables]
         self._marks = [token for token, piece in tables[True].items() if piece == b""]
         self._fitting: dict[tuple[int, bool], list[_Fitting]] = {}
-        self._allowed_after: dict[tuple[int, bool, int], tuple[int, ...]] = {}
+        self._shapes_at: dict[tuple[int, bool], set[bytes | None]] = {}
+        # From a place and the last token, or its shape, to the number of a set of fitting tokens; and the sets.
+        self._allowed_after: dict[tuple[int, bool, int | bytes], int] = {}
+        self._allowed: dict[tuple[int, ...], int] = {}
+        self._sets: list[tuple[int, ...]] = []
+
+    @property
+    def by_shapes(self) -> bool:
+        return self._neighbors is not None and self._neighbors.shapes_decided
 
     def states(self) -> list[TokenState]:
         start = self._state_after(0, START, NOTHING)
@@ -112,7 +133,9 @@ class _Lifting:
     def _edges(self, state: _Key) -> dict[_Key, list[tuple[int, _Key, int]]]:
         """The edges of a state, and of the states within the units that continue from it."""
         fitting = self._fitting[state.place, state.fresh]
-        chosen = fitting if self._neighbors is None else [fitting[place] for place in state.allowed]
+        chosen = (
+            fitting if self._neighbors is None else [fitting[place] for place in self._sets[state.allowed]]
+        )
         found: dict[_Key, list[tuple[int, _Key, int]]] = {state: []}
         already: dict[_Key, int] = {state: 0}  # how many members come before those below a state
         for one in chosen:
@@ -147,15 +170,30 @@ class _Lifting:
         if (place, fresh) not in self._fitting:
             self._fitting[place, fresh] = self._fitting_at(place, fresh=fresh)
         if self._neighbors is None:
-            return _Key(place, fresh, (), spelling)
-        key = (place, fresh, before)
+            return _Key(place, fresh, 0, spelling)
+        key = (place, fresh, self._kind(before, place, fresh=fresh))
         if key not in self._allowed_after:
-            self._allowed_after[key] = tuple(
+            allowed = tuple(
                 number
                 for number, one in enumerate(self._fitting[place, fresh])
                 if self._neighbors.allows(before if one.mark is None else one.mark, one.token)
             )
+            if allowed not in self._allowed:
+                self._allowed[allowed] = len(self._sets)
+                self._sets.append(allowed)
+            self._allowed_after[key] = self._allowed[allowed]
         return _Key(place, fresh, self._allowed_after[key], spelling)
+
+    def _kind(self, before: int, place: int, *, fresh: bool) -> int | bytes:
+        """What decides which tokens may follow one at a place: its shape, or the token itself."""
+        shape = None if fresh or self._neighbors is None else self._neighbors.shape(before)
+        if shape is None or self._neighbors is None:
+            return before
+        if (place, fresh) not in self._shapes_at:
+            tokens = self._fitting[place, fresh]
+            self._shapes_at[place, fresh] = {self._neighbors.shape(one.token) for one in tokens}
+        alike = self._neighbors.is_like_its_shape(before, self._shapes_at[place, fresh])
+        return shape if alike else before
 
     def _fitting_at(self, place: int, *, fresh: bool) -> list[_Fitting]:
         found: list[_Fitting] = []
@@ -185,10 +223,10 @@ def _collect(automaton: ByteAutomaton, pieces: _Trie, place: int, before: int, f
         before += automaton.counts[following]
 
 
-def _trie(pieces: dict[int, bytes]) -> _Trie:
+def _trie(pieces: dict[int, bytes], alphabet: set[int]) -> _Trie:
     root: _Trie = {}
     for token, piece in pieces.items():
-        if piece:
+        if piece and alphabet.issuperset(piece):
             node = root
             for byte in piece:
                 node = node.setdefault(byte, {})

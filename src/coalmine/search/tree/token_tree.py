@@ -227,7 +227,7 @@ def _paths(
     """The states of the tree, and the place of each member in the format where the states do not give it."""
     size = automaton.counts[0]
     if tokenizer.unambiguous:
-        states = follow_pieces(form, automaton, tokenizer)
+        states = follow_pieces(form, automaton, tokenizer).states
         counts = count_members(states)
         if counts[0] != size:
             raise ModelError(
@@ -239,19 +239,21 @@ def _paths(
         return list_members(form, tokenizer, automaton.before, size)
     obstacle = "neighboring tokens do not decide how it splits a text"
     if isinstance(tokenizer, SubwordTokenizer) and tokenizer.decided_by_pairs:
-        states = follow_pieces(form, automaton, tokenizer)
-        counts = count_members(states)
-        states = without_dead_ends(states, counts)
-        if counts[0] != size:
-            obstacle = f"pairs of its tokens allow {counts[0]:,} tokenizations"
-        elif wrong_path(form, tokenizer, states, counts, automaton.before) is None:
-            return states, None
-        else:
-            obstacle = "pairs of its tokens allow other tokenizations than the tokenizer's own"
+        for each_pair in (False, True):
+            states, by_shapes = follow_pieces(form, automaton, tokenizer, each_pair=each_pair)
+            counts = count_members(states)
+            states = without_dead_ends(states, counts)
+            if counts[0] != size:
+                obstacle = f"pairs of its tokens allow {counts[0]:,} tokenizations"
+            elif wrong_path(form, tokenizer, states, counts, automaton.before) is None:
+                return states, None
+            else:
+                obstacle = "pairs of its tokens allow other tokenizations than the tokenizer's own"
+            if not by_shapes:
+                break
     if size <= LISTED_IF_NEEDED_UP_TO:
         return list_members(form, tokenizer, automaton.before, size)
     raise ModelError(
-        f"the {size:,} members of {form.template!r} cannot be searched token by token with this tokenizer: {obstacle}, and there are "
-        f"too many to list; use a format of at most {LISTED_IF_NEEDED_UP_TO:,} members, or a method that does not need incremental "
-        "decoding"
+        f"{form.template!r} cannot be searched token by token with this tokenizer: {obstacle}, and {size:,} members are too many to list "
+        f"(at most {LISTED_IF_NEEDED_UP_TO:,} members are); the methods splitting, sampled and references score whole texts and still work"
     )
