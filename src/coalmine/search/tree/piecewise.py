@@ -54,7 +54,7 @@ class _Key(NamedTuple):
 MOST_EDGES = 20_000_000
 
 
-class Followed(NamedTuple):
+class FollowedPieces(NamedTuple):
     """The states of all paths, and whether a pair of tokens was taken to be like others of its shape."""
 
     states: list[TokenState]
@@ -63,7 +63,7 @@ class Followed(NamedTuple):
 
 def follow_pieces(
     form: Format, automaton: ByteAutomaton, tokenizer: Tokenizer, *, each_pair: bool = True
-) -> Followed:
+) -> FollowedPieces:
     """All paths of tokens, for tokenizers that can split a text in one way only, or for which pairs of neighbors decide the way.
 
     A state is a place in the automaton and the set of tokens that may come next: last tokens that allow the same ones share a
@@ -71,7 +71,7 @@ def follow_pieces(
     only may be taken to have the same neighbors, which must be checked.
     """
     lifting = _Lifting(form, automaton, tokenizer, each_pair=each_pair)
-    return Followed(lifting.states(), lifting.by_shapes)
+    return FollowedPieces(lifting.states(), lifting.by_shapes)
 
 
 class _Lifting:
