@@ -42,7 +42,7 @@ docs: setup
 # The instruction sets are named because what the compiler takes for native is not always what the machine can run; nothing comes
 # from a cache, because a wheel there may have been compiled for others. What reads images is left out: half of the time, and never asked.
 test-endpoint: setup $(ENDPOINT)/.ready
-	COALMINE_TEST_ENDPOINT=$(ENDPOINT)/bin/python $(BIN)/pytest -q -rs tests/endpoints/test_llama_server.py
+	COALMINE_TEST_ENDPOINT=$(ENDPOINT)/bin/python $(BIN)/pytest -q -rs tests/endpoints/test_llama_server.py tests/endpoints/test_real_checkpoint.py
 
 $(ENDPOINT)/.ready: Makefile
 	$(PYTHON) -m venv $(ENDPOINT)

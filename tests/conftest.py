@@ -85,6 +85,7 @@ SLOW = {
     "docs/test_site.py",
     "endpoints/test_chat_endpoint.py",
     "endpoints/test_chat_process.py",
+    "endpoints/test_chat_dialects.py",
     "endpoints/test_chat_prompting.py",
     "endpoints/test_chat_recitation.py",
     "endpoints/test_fault_proxy.py",

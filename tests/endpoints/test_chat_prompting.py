@@ -1,6 +1,9 @@
 """Extraction by prompting over a chat endpoint: shares over prompts, through faults, caps and switches; and user canaries, which are never safe."""
 
 import json
+import subprocess
+import sys
+import time
 
 import pytest
 
@@ -112,6 +115,51 @@ def test_another_model_is_noticed_and_a_dead_server_ends_the_run(url):
         proxy.faults = [Fault("drop_in_body")]
         with pytest.raises(NotMeasurableError, match="no usable answer"):
             extract(model.in_frame(ASSISTANT), FORMAT, **ASKS)
+
+
+SCRIPT = """
+import json, sys
+from coalmine.audits import extract
+from coalmine.models import connect
+from coalmine.records.chat import Frame, Turn
+url, cache, asked, prompts, template = json.loads(sys.argv[1])
+frame = Frame(kind="messages", role="assistant", place="own", before=(Turn("user", asked),))
+options = {"api": "chat", "cache": cache, "timeout": 60, "probe_texts": ["the cat sat"], "concurrency": 1}
+with connect(url, **options) as model:
+    print("ready", flush=True)
+    found = extract(model.in_frame(frame), template, method="prompt", prompts=prompts).prompts
+    print(json.dumps([found.asked, found.failed, found.wrote]), flush=True)
+"""
+
+
+def test_a_run_that_was_killed_asks_only_for_what_is_missing(url, tmp_path):
+    prompts = [*PROMPTS, *(f"prompt {number}" for number in range(16))]
+    given = [str(tmp_path / "answers.sqlite"), ASKED[0].content, prompts, FORMAT]
+
+    def asked_of(proxy):
+        bodies = [json.loads(body) for body in proxy.bodies if body]
+        return [body["messages"][0]["content"] for body in bodies if len(body["messages"]) == 2]
+
+    with FaultProxy(url, delay=20.0) as proxy:
+        command = [sys.executable, "-c", SCRIPT, json.dumps([proxy.url, *given])]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout.readline() == "ready\n"
+            while sum(text in prompts for text in asked_of(proxy)) < 10:
+                time.sleep(0.01)
+            proxy.faults = [Fault("delay")]
+            while not proxy.requests["delay"]:
+                time.sleep(0.01)
+            process.kill()
+            assert not process.stdout.read()
+        proxy.faults = []
+        first = set(asked_of(proxy))
+        proxy.bodies.clear()
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=60)
+        second = set(asked_of(proxy))
+    assert json.loads(done.stdout.splitlines()[-1]) == [20, 0, 1]
+    assert first | second >= set(prompts)
+    # What was under way, and what was asked again to recognize the server.
+    assert len(first & second & set(prompts)) <= 3
 
 
 def test_what_is_listed_proves_which_member_is_likeliest(url, tmp_path):

