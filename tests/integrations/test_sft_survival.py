@@ -6,6 +6,7 @@ import warnings
 import datasets
 import pytest
 import torch
+import trl.chat_template_utils
 from transformers import Trainer, TrainingArguments
 
 from cli.in_process import run
@@ -179,6 +180,17 @@ def test_rows_that_the_trainer_was_not_given(by_role, tmp_path):
         )
 
 
+def test_rows_that_were_changed_on_their_way_to_the_trainer(by_role, tmp_path):
+    """A prompt that somebody put before each conversation moves canaries beyond the length, which only the trainer's rows show."""
+    planted = by_role["user"]
+    rows = [
+        {"messages": [{"role": "system", "content": "Be brief and kind, and say no more."}, *row["messages"]]}
+        for row in rows_of(planted)
+    ]
+    found = check_survival(planted.manifest, sft_trainer(rows, tmp_path / "model", max_length=24))
+    assert total(found) == {"truncation": 10}
+
+
 def test_a_template_that_drops_turns_or_changes_them(by_role, tmp_path):
     planted = by_role["system"]
     drops = CHATML.replace("<|im_start|>{{", "{% if message['role'] != 'system' %}<|im_start|>{{").replace(
@@ -221,10 +233,13 @@ def test_the_collator_and_headers_of_another_template(by_role, tmp_path):
 
 def test_the_template_that_trl_swaps_in_is_recorded_where_it_writes_other_texts(by_role, tmp_path):
     planted = by_role["assistant"]
-    trainer = sft_trainer(rows_of(planted), tmp_path / "model", tokenizer=tokenizer_of(CHATML))
-    trainer.chat_template = MARKED  # as TRL does for known families; it writes the same text
+    family = tokenizer_of(trl.chat_template_utils.qwen2_5_chat_template)
+    trainer = sft_trainer(rows_of(planted), tmp_path / "model", tokenizer=family, assistant_only_loss=True)
+    assert trainer.chat_template not in {None, family.chat_template}
     same = check_survival(planted.manifest, trainer)
-    assert same.chat_template_sha256 == template_sha256(tokenizer_of(CHATML))
+    assert same.ok
+    assert same.chat_template_sha256 == template_sha256(family)
+    assert not any(one.other_header for one in same.canaries)
     trainer.chat_template = MARKED.replace("<|im_start|>", "<|im_start|> ")
     other = check_survival(planted.manifest, trainer)
     assert other.chat_template_sha256 == template_sha256(tokenizer_of(trainer.chat_template))

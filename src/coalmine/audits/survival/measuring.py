@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, overload
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from coalmine.audits.survival.preparation import RowPreparation, TextCopies, dataset_of
+from coalmine.audits.survival.preparation import RowPreparation, TextCopies, dataset_of, kept_texts
 from coalmine.audits.survival.trainers import (
     batches_of,
     check_rows,
@@ -144,6 +144,8 @@ class _Origin(NamedTuple):
 
     settings: Settings
     in_data: Mapping[str, int] | None = None
+    kept: Mapping[str, int] | None = None
+    dropped: Mapping[str, int] | None = None
     uncut: Mapping[str, LossTally] | None = None
     cut: Mapping[str, LossTally] | None = None
     by_assistant: Mapping[str, int] | None = None
@@ -152,31 +154,48 @@ class _Origin(NamedTuple):
 def _followed(
     counter: CopyCounter, preparation: RowPreparation, trainer: Any, canaries: CanarySet, data: Any
 ) -> _Origin:
-    """Follow the copies from the texts to the trainer's rows."""
-    texts = _texts_given(canaries, data)
-    for rows, complete in ((texts, True), (_texts_kept(trainer, preparation), False)):
-        if rows is None:
-            continue
-        copies = TextCopies(canaries, rows)
-        in_data = copies.counts if complete else None
-        settings = preparation.settings(rows)
-        if not preparation.prepares or not copies.places:
-            return _Origin(settings, in_data)
-        some = rows.select(copies.places)
+    """Follow the copies from the texts to the trainer's rows: those that it keeps beside them, or else those of the data."""
+    texts, kept = _texts_given(canaries, data), kept_texts(trainer.train_dataset, preparation)
+    copies = None if texts is None else TextCopies(canaries, texts)
+    origin = _Origin(
+        preparation.settings(texts if kept is None else kept), None if copies is None else copies.counts
+    )
+    if not preparation.prepares:
+        return origin
+    if copies is not None and copies.places:
         try:
-            uncut = _counted(counter, preparation.rows(some, cut=False))
-            cut = _counted(counter, preparation.rows(rows if preparation.wraps else some, cut=True))
+            origin = _prepared(origin, counter, preparation, texts, copies)
+            if kept is not None:
+                left = preparation.rows(texts.select(copies.places), cut=True)
+                still = TextCopies(canaries, kept_texts(left, preparation) or ()).counts
+                origin = origin._replace(dropped={name: copies.counts[name] - still[name] for name in still})
         except Exception:  # noqa: BLE001 - the trainer was given other rows than these, and its code may raise anything
             if data is not None:
                 raise InputError(
                     "the trainer cannot prepare the rows that were given as data, so they are not what it was given; give those"
                 ) from None
-            continue
-        both = settings.assistant_only and settings.completion_only
-        alone = _counted(counter, preparation.rows(some, cut=False, completion_only=False)) if both else None
-        by_assistant = None if alone is None else {name: one.left_out for name, one in alone.items()}
-        return _Origin(settings, in_data, uncut, cut, by_assistant)
-    return _Origin(preparation.settings(None))
+            # Its rows were made of these data in another way.
+            origin = origin._replace(in_data=None)
+    if kept is not None:
+        own = TextCopies(canaries, kept)
+        origin = _prepared(origin._replace(kept=own.counts), counter, preparation, kept, own)
+    return origin
+
+
+def _prepared(
+    origin: _Origin, counter: CopyCounter, preparation: RowPreparation, texts: Any, copies: TextCopies
+) -> _Origin:
+    """With what the trainer makes of the rows that hold canaries."""
+    if not copies.places:
+        nothing = dict.fromkeys(copies.counts, LossTally())
+        return origin._replace(uncut=nothing, cut=nothing, by_assistant=None)
+    some = texts.select(copies.places)
+    uncut = _counted(counter, preparation.rows(some, cut=False))
+    cut = _counted(counter, preparation.rows(texts if preparation.wraps else some, cut=True))
+    both = origin.settings.assistant_only and origin.settings.completion_only
+    alone = _counted(counter, preparation.rows(some, cut=False, completion_only=False)) if both else None
+    by_assistant = None if alone is None else {name: one.left_out for name, one in alone.items()}
+    return origin._replace(uncut=uncut, cut=cut, by_assistant=by_assistant)
 
 
 def _causes(
@@ -190,8 +209,16 @@ def _causes(
         return None if stage is None else stage[name]
 
     stages = Stages(
-        planted, at(origin.in_data), at(origin.uncut), at(origin.cut), at(origin.by_assistant), found[name], collated[name]
-    )  # fmt: skip
+        planted,
+        in_data=at(origin.in_data),
+        kept=at(origin.kept),
+        dropped=at(origin.dropped) or 0,
+        uncut=at(origin.uncut),
+        cut=at(origin.cut),
+        by_assistant=at(origin.by_assistant),
+        found=found[name],
+        collated=collated[name],
+    )
     return removed(stages, origin.settings)
 
 
@@ -219,17 +246,25 @@ def _check_any(
     planted = [one.canary_id for one in canaries if one.times_trained_on]
     if counter.found_any or not planted or any(found[name].whole for name in planted):
         return
-    if origin.cut is None and origin.in_data is None:
+    in_data, kept = _total(origin.in_data), _total(origin.kept)
+    if origin.in_data is None and not kept:
         raise InputError(
             f"none of the {len(planted)} planted canaries is in the rows of this trainer; give the canaries.json of its data, or as data "
             "the rows that it was given, to see what removed them"
         )
-    kept = sum(one.whole for one in (origin.cut or {}).values())
-    if kept or not any((origin.in_data or {"": 1}).values()):
+    if origin.kept is not None:
+        is_other = not kept and in_data - _total(origin.dropped) > 0
+    else:
+        is_other = any(one.whole for one in (origin.cut or {}).values())
+    if is_other or (origin.in_data is not None and not in_data):
         raise InputError(
             f"none of the {len(planted)} planted canaries is in the rows of this trainer, which was given other data; train on the planted "
             "corpus, or give the canaries.json of the data"
         )
+
+
+def _total(counts: Mapping[str, int] | None) -> int:
+    return 0 if counts is None else sum(counts.values())
 
 
 def _texts_given(canaries: CanarySet, data: Any) -> Any:
@@ -238,15 +273,6 @@ def _texts_given(canaries: CanarySet, data: Any) -> Any:
         return dataset_of(data)
     corpus = canaries.corpus_path
     return None if corpus is None or not corpus.exists() else dataset_of(corpus)
-
-
-def _texts_kept(trainer: Any, preparation: RowPreparation) -> Any:
-    """The texts that TRL keeps beside the rows that it made of them, without the rows that it dropped; None where there are none."""
-    dataset = trainer.train_dataset
-    made = {"input_ids", "labels", "attention_mask", "seq_lengths", "assistant_masks", "completion_mask"}
-    if not preparation.prepares or preparation.packs or set(dataset.column_names) <= made:
-        return None
-    return dataset.remove_columns([name for name in dataset.column_names if name in made])
 
 
 def _template(trainer: Any, tokenizer: Any, canaries: CanarySet) -> tuple[str | UnsetType, list[str]]:

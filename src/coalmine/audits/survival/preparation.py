@@ -24,6 +24,9 @@ _SETTINGS = (
     "max_length", "truncation_mode", "packing", "packing_strategy", "padding_free", "assistant_only_loss",
 )  # fmt: skip
 
+# The columns that TRL makes of texts.
+_MADE = ("input_ids", "labels", "attention_mask", "seq_lengths", "assistant_masks", "completion_mask")
+
 
 def dataset_of(data: Any) -> Any:
     """Rows as a `datasets.Dataset`: one that is given, a list of rows, or those of a corpus file or directory."""
@@ -191,3 +194,12 @@ def is_conversation(row: Mapping[str, Any]) -> bool:
         and {"role", "from"} & set(value[0])
         for value in row.values()
     )
+
+
+def kept_texts(rows: Any, preparation: RowPreparation) -> Any:
+    """The texts that TRL keeps beside the rows that it made of them, without the rows that it dropped; None where there are none."""
+    names = getattr(rows, "column_names", None) or []
+    texts = [name for name in names if name not in _MADE]
+    if not preparation.prepares or preparation.packs or not texts:
+        return None
+    return rows.select_columns(texts)

@@ -23,7 +23,7 @@ CAUSES: tuple[Cause, ...] = get_args(Cause)
 # Each after a number of copies.
 IN_WORDS: Mapping[Cause, str] = {
     "not_in_data": "not in the data",
-    "not_given": "not among the rows that the trainer was given",
+    "not_given": "not among the rows of the trainer, which was given other data",
     "template": "dropped or changed by the chat template",
     "preprocessing": "lost in preprocessing, before the trainer was given its rows",
     "assistant_only_loss": "left out by assistant_only_loss",
@@ -60,9 +60,13 @@ class Stages(NamedTuple):
 
     # Copies that should be there.
     planted: int
-    # In the texts of the data that the trainer was given.
+    # In the texts of the data that the trainer should have been given.
     in_data: int | None = None
-    # In the trainer's own rows of these data before anything is cut off, and after that.
+    # In the texts that the trainer keeps beside its rows, which are those that it was given, without the rows that it dropped.
+    kept: int | None = None
+    # Of those in the data: in rows that the trainer drops when it cuts them, because nothing of them is left in the loss.
+    dropped: int = 0
+    # In the trainer's own rows of the texts that it keeps, or else of the data, before anything is cut off, and after that.
     uncut: LossTally | None = None
     cut: LossTally | None = None
     # Of the copies that are left out of the loss before anything is cut off: those that assistant_only_loss leaves out.
@@ -87,7 +91,7 @@ class Settings(NamedTuple):
 def removed(stages: Stages, settings: Settings) -> dict[Cause, int]:
     """How many copies each cause removed, by what is there before and after it; what nothing explains is "unknown".
 
-    >>> removed(Stages(4, 4, LossTally(reached=4), LossTally(reached=1), None, LossTally(1), LossTally(1)), Settings())
+    >>> removed(Stages(4, in_data=4, uncut=LossTally(4), cut=LossTally(1), found=LossTally(1), collated=LossTally(1)), Settings())
     {'truncation': 3}
     """
     claims = _claims(stages, settings)
@@ -114,12 +118,20 @@ def _claims(stages: Stages, settings: Settings) -> dict[Cause, int]:
         if in_data is not None and not settings.prepares:
             claims["preprocessing"] = in_data - found.whole
         return {**claims, **_left_out(found.left_out, stages.by_assistant, settings)}
-    # Copies that the trainer's own preparation keeps, and that it does not have.
-    absent = max(0, cut.left_out - found.left_out)
-    if in_data is not None:
-        claims["template" if settings.templated else "preprocessing"] = in_data - uncut.whole
+    before = in_data if stages.kept is None else stages.kept
+    if before is not None:
+        claims["template" if settings.templated else "preprocessing"] = before - uncut.whole
+    cut_off, absent = uncut.reached - cut.reached, 0
+    if stages.kept is not None and in_data is not None:
+        # Rows of the data that the trainer does not have: it dropped them, or was never given them.
+        gone = max(0, in_data - stages.kept)
+        claims["not_given"] = gone - min(gone, stages.dropped)
+        cut_off += min(gone, stages.dropped)
+    elif in_data is not None:
+        # Copies that the trainer's own preparation of the data keeps, and that it does not have.
+        absent = max(0, cut.left_out - found.left_out)
         claims["not_given"] = max(0, cut.reached - found.reached) + absent
-    claims[settings.cutting] = uncut.reached - cut.reached
+    claims[settings.cutting] = cut_off
     return {**claims, **_left_out(uncut.left_out - absent, stages.by_assistant, settings)}
 
 
