@@ -71,7 +71,8 @@ class Entry:
         if_not_tested: what to do instead if an input was missing.
         discredits: what cannot be trusted if it is found: nothing, because it is about the model; its own measurement; all good news
             in the report; or the whole report.
-        verdict: the sentence that replaces the verdict if it is found and discredits the report.
+        verdict: the sentence that replaces the verdict if it is found and discredits the report; for one that discredits good news, the
+            clause that says why, by default that not all results belong together.
         first_step: whether a report can say little before this is measured, so that measuring it is the first advice.
         docs: the address of the page about it; by default, its page in docs/reference/findings.
 

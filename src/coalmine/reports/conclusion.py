@@ -36,7 +36,8 @@ def conclusion_of(findings: Sequence[Finding]) -> Conclusion:
 
     Questions about canaries are left out where none were tested and something else was.
     """
-    doubted = any(entry.discredits == "good news" for _, entry in _found(findings))
+    # Why good news cannot be relied on: the first reason, since one is enough.
+    doubt = next((e.verdict or _APART for _, e in _found(findings) if e.discredits == "good news"), None)
     # An audit without any finding, not even that it was not run, has nothing to reply.
     replies = [
         one
@@ -46,7 +47,8 @@ def conclusion_of(findings: Sequence[Finding]) -> Conclusion:
     ]
     topics = dict.fromkeys((MEMORIZED, EXTRACTED, *(one.topic for one in replies)))
     answers = [
-        _of_doubtful_results(_to(topic, replies)) if doubted else _to(topic, replies) for topic in topics
+        _to(topic, replies) if doubt is None else _of_doubtful_results(_to(topic, replies), doubt)
+        for topic in topics
     ]
     # The worst first, since it is what a reader must not miss.
     about_canaries, others = answers[:2], sorted(answers[2:], key=lambda one: TONES.index(one.tone))
@@ -67,8 +69,8 @@ def conclusion_of(findings: Sequence[Finding]) -> Conclusion:
         sentences = [broken[1].verdict]
         to_do = Reply(TO_DO, "Mend the measurement", broken[0].advice, "bad")
         tone = "bad"
-    if doubted:
-        sentences.append(f"But {_APART}")
+    if doubt is not None:
+        sentences.append(f"But {doubt}")
     return Conclusion(" ".join(sentences), tone, (*shown, to_do))
 
 
@@ -84,11 +86,11 @@ def _to(topic: Topic, replies: Sequence[Reply]) -> Reply:
     return next((one for one in these if one.accuses), these[0] if these else nothing)
 
 
-def _of_doubtful_results(reply: Reply) -> Reply:
+def _of_doubtful_results(reply: Reply, doubt: str) -> Reply:
     """A reply that would be good news if the results belonged together is open if they do not."""
     if reply.tone != "good":
         return reply
-    return Reply(reply.topic, "Cannot be said", f"{_APART.capitalize()} {reply.detail}", "open")
+    return Reply(reply.topic, "Cannot be said", f"{doubt[:1].upper()}{doubt[1:]} {reply.detail}", "open")
 
 
 def _to_do(findings: Sequence[Finding]) -> Reply:

@@ -1,12 +1,15 @@
 """CM507 and CM508: canaries that never reached the loss, or another number of times; and what the verdict and the gate make of them."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
 from coalmine import check, findings_of, parse_policy
 from coalmine.corpus import Survival, read_survival
-from coalmine.corpus.survival.results import CanarySurvival
+from coalmine.corpus.survival.results import SURVIVALS, CanarySurvival
 from coalmine.errors import AlteredError, ContradictionError
+from coalmine.evidence.run import Located
 from coalmine.reports.conclusion import conclusion_of
 from reports import verdict_parts as made
 from resealing import resealed
@@ -54,6 +57,7 @@ def test_canaries_that_never_reached_the_loss_are_found_and_nothing_reads_as_saf
     bad, good = run_with(survival(c3={"truncation": 4})), run_with(survival())
     assert conclusion_of(findings_of(good)).answers[0].tone == "good"
     assert conclusion_of(findings_of(bad)).answers[0].tone == "open"
+    assert "But some canaries never reached the loss" in conclusion_of(findings_of(bad)).sentence
     assert conclusion_of(findings_of(bad)).answers[-1].answer == "Mend the measurement"
 
 
@@ -63,6 +67,16 @@ def test_where_every_canary_reached_the_loss_it_is_clear():
     assert "with 96 of 96 copies" in one.evidence
     assert not found(run_with(survival()), "CM508")
     assert not found(run_with(), "CM507")
+
+
+def test_the_check_of_the_training_outranks_rehearsals():
+    run = run_with()
+    rehearsal = Located(Path("planted/survival.json"), survival(c3={"truncation": 4}))
+    own = Located(Path("model-audit/survival/survival.json"), survival())
+    assert found(run.with_all(SURVIVALS, (rehearsal,)), "CM507")[0].status == "found"
+    both = run.with_all(SURVIVALS, (rehearsal, own))
+    assert [one.status for one in found(both, "CM507")] == ["clear"]
+    assert check(both, parse_policy("[exposure]\nat_most = 10")).outcome == "holds"
 
 
 def test_another_number_of_copies_is_found_by_itself():

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from coalmine.corpus.survival.causes import in_words
 from coalmine.corpus.survival.results import SURVIVALS, CanarySurvival, Survival
+from coalmine.evidence.directories import model_of_result
 from coalmine.evidence.findings import NAMED, Catalog, Entry, Finding
-from coalmine.evidence.run import Run
+from coalmine.evidence.run import Located, Run
 
 CATALOG = Catalog(
     {
@@ -18,6 +19,7 @@ CATALOG = Catalog(
             if_not_measured="Check the canaries that were measured with `coalmine survive`.",
             if_clear="Nothing to do: every planted canary was trained on.",
             discredits="good news",
+            verdict="some canaries never reached the loss, so that the model was not trained on them.",
         ),
         "CM508": Entry(
             "Canaries reached the loss another number of times than planted",
@@ -30,7 +32,10 @@ finding = CATALOG.finding
 
 def doubts_about_canaries(run: Run) -> str | None:
     """Why rules about canaries that hold say nothing: some canaries of these results never reached the loss."""
-    for found in _belonging(run):
+    measured = run.measured_manifests
+    for _, found in _relied_on(run):
+        if measured and found.manifest_sha256 not in measured:
+            continue
         planted = [one for one in found.canaries if one.repetitions]
         if found.never:
             never = f"{len(found.never):,} of {len(planted):,} planted canaries never reached the loss"
@@ -40,21 +45,22 @@ def doubts_about_canaries(run: Run) -> str | None:
 
 def survival_findings(run: Run) -> Iterator[Finding]:
     """What the survival checks of a run show, each about the canaries of its manifest."""
-    belonging = _belonging(run)
-    for path, found in run.all(SURVIVALS):
-        if found not in belonging:
-            evidence = f"The survival check in {run.shown(path)} is about other canaries than the exposures, and says nothing about them."
+    relied_on = _relied_on(run)
+    measured = run.measured_manifests
+    for path, found in relied_on:
+        if measured and found.manifest_sha256 not in measured:
+            evidence = f"The survival check in {run.shown(path)} is about other canaries than the results, and says nothing about them."
             yield finding(
                 "CM507", "info", "not_measured", evidence, title="The survival check is of other canaries"
             )
-            continue
-        yield from _of_one(found)
+        else:
+            yield from _of_one(found)
 
 
-def _belonging(run: Run) -> list[Survival]:
-    """The survival checks of the canaries that were measured; all of them where none was."""
-    measured = run.measured_manifests
-    return [one for _, one in run.all(SURVIVALS) if not measured or one.manifest_sha256 in measured]
+def _relied_on(run: Run) -> Sequence[Located[Survival]]:
+    """The checks of the training itself, in the model's audit directory; else rehearsals, which are wherever they were written."""
+    found = run.all(SURVIVALS)
+    return [one for one in found if model_of_result(one.path) is not None] or found
 
 
 def _of_one(found: Survival) -> Iterator[Finding]:
@@ -63,12 +69,12 @@ def _of_one(found: Survival) -> Iterator[Finding]:
     if never:
         evidence = (
             f"{len(never):,} of {len(planted):,} planted canaries never reached the loss with their whole secret"
-            f"{_by(found)}: {_named(never)}. {_why(never)}"
+            f"{_in(found)}: {_named(never)}. {_why(never)}"
         )
         yield finding("CM507", "high", "found", evidence.strip(), subject=[one.canary_id for one in never])
     elif planted:
         planned, times = sum(one.repetitions for one in planted), sum(one.reached for one in planted)
-        evidence = f"Every one of {len(planted):,} planted canaries reached the loss{_by(found)}, with {times:,} of {planned:,} copies."
+        evidence = f"Every one of {len(planted):,} planted canaries reached the loss{_in(found)}, with {times:,} of {planned:,} copies."
         yield finding("CM507", "pass", "clear", evidence, title="Every planted canary reached the loss")
     others = [one for one in found.canaries if one.reached != one.repetitions and one not in never]
     if others:
@@ -84,8 +90,8 @@ def _of_one(found: Survival) -> Iterator[Finding]:
         yield finding("CM508", "medium", "found", evidence.strip(), subject=[one.canary_id for one in others])
 
 
-def _by(found: Survival) -> str:
-    return f" of {found.trainer}" if found.trainer else ""
+def _in(found: Survival) -> str:
+    return f" (checked in {found.trainer})" if found.trainer else ""
 
 
 def _named(canaries: Sequence[CanarySurvival]) -> str:
