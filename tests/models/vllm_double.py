@@ -11,7 +11,6 @@ from transformers import AutoModelForCausalLM
 
 __version__ = "double"
 BLOCK = 16
-LONGEST = 64
 
 
 class SamplingParams(NamedTuple):
@@ -50,6 +49,7 @@ class LLM:
         assert load_format == "safetensors"
         assert not trust_remote_code
         assert (tensor_parallel_size, seed) == (1, 0)
+        assert dtype != "auto"  # which would be bfloat16 for float32
         self.network = AutoModelForCausalLM.from_pretrained(model, dtype=dtype).eval()
         config = self.network.config
         self.max_logprobs, self.seen = max_logprobs, {}
@@ -57,7 +57,7 @@ class LLM:
             vllm_config=SimpleNamespace(
                 model_config=SimpleNamespace(
                     dtype=self.network.dtype,
-                    max_model_len=min(LONGEST, config.max_position_embeddings),
+                    max_model_len=config.max_position_embeddings,
                     get_vocab_size=lambda: config.vocab_size,
                 ),
                 cache_config=SimpleNamespace(block_size=BLOCK, enable_prefix_caching=enable_prefix_caching),

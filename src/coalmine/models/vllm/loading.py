@@ -13,8 +13,16 @@ from coalmine.models.contexts import contexts_of
 from coalmine.models.transformers.adapter_base import base_of_adapter
 from coalmine.models.transformers.chat import ChatTemplate
 from coalmine.models.transformers.libraries import as_model_error, quiet
-from coalmine.models.transformers.model_files import CONFIG_FILE, check_json, checkpoint_files, read_object
+from coalmine.models.transformers.model_files import (
+    CONFIG_FILE,
+    check_json,
+    checkpoint_files,
+    held_in,
+    read_object,
+)
 from coalmine.models.transformers.pretrained import load_tokenizer
+from coalmine.models.transformers.quantization import own_precision, quantization_of
+from coalmine.models.transformers.settings import check_settings
 from coalmine.models.transformers.slow_tokenizers import read_tokenizer
 from coalmine.models.transformers.subwords import subword_tokenizer
 from coalmine.models.vllm.adapter import VLLMModel
@@ -64,15 +72,24 @@ def load(
         raise ModelError(
             f"{directory} holds an adapter, which is not read through vLLM; name the directory without vllm:, or merge it into its base"
         )
-    check_json(directory)
-    if "auto_map" in read_object(directory / CONFIG_FILE):
-        raise ModelError(
-            f"{directory / CONFIG_FILE} names code of its own (auto_map), and no code that comes with a model is run; remove the setting, "
-            "or use another checkpoint"
+    if device_map not in {None, "auto"}:
+        raise InputError(
+            "vLLM itself divides a model among its devices; give the device map auto, or make the engine in Python (from_vllm)"
         )
+    check_json(directory)
     files = checkpoint_files(directory)
+    path = directory / CONFIG_FILE
+    config, held = read_object(path), held_in(files)
+    quantized = config.get("quantization_config")
+    hashes = [sha256_of_file(one) for one in files]
+    origin: dict[str, Any] = {"weights": directory.name, "weights_sha256": hashes}
+    if isinstance(quantized, dict):
+        origin["quantization"] = quantization_of(quantized).described()
+    else:
+        check_settings(path, config, held)
+        # What vLLM itself takes for a checkpoint in float32 is bfloat16.
+        precision = own_precision(config, held, None) if precision == "auto" else precision
     engine = _engine(directory, precision, device_map)
-    origin = {"weights": directory.name, "weights_sha256": [sha256_of_file(path) for path in files]}
     return from_vllm(
         engine,
         load_tokenizer(directory),
