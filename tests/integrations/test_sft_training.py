@@ -95,3 +95,30 @@ def test_a_4_bit_base_is_trained_as_without_the_callback(planted, tmp_path):
     moments = callback.log.moments
     assert all(moment.problem is None for moment in moments)
     assert moments[0].seen != moments[-1].seen
+
+
+def test_the_example_of_the_guide_leads_from_messages_to_an_adapter_that_is_audited(tmp_path, monkeypatch):
+    import chat_finetune
+    from coalmine import load_model, plant
+    from coalmine.integrations import check_survival
+
+    monkeypatch.chdir(tmp_path)
+    chat_finetune.make(size=4_000, epochs=1)
+    plant(
+        "chat.jsonl",
+        "my pin is {digits:2}",
+        role="assistant",
+        repeat=2,
+        canaries=4,
+        references=9,
+        out="planted",
+    )
+    trainer = chat_finetune.make_trainer(epochs=1)
+    assert check_survival(trainer).ok
+    chat_finetune.train(epochs=1)
+    found = expose(load_model("tuned"), "planted")
+    assert [one.method for one in found] == ["exact"] * 4
+    assert read_watched("tuned-audit/watching/exposure-during-training.json").watched[-1].when in {
+        "end",
+        "epoch",
+    }
