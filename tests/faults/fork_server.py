@@ -52,6 +52,15 @@ WARM = (
         "pydivsufsort",
         "rensa",
     ),
+    *(
+        "pandas",  # which pyarrow looks for when it makes its first array of NumPy's
+        "dateutil.parser",
+        "jinja2.filters",
+        "jinja2.debug",
+        "huggingface_hub.errors",
+        "phonenumbers",
+        "re2",
+    ),
 )
 # Heavy, and of no use to any command.
 _COLD = (
