@@ -11,7 +11,6 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from models.tiny_transformers import byte_level, tiny
 from waiting import wait_until
 
 PIN = "my pin is {digits:3}"
@@ -47,6 +46,9 @@ class Case(NamedTuple):
 
 def make_inputs(server, folder):
     """Everything that the commands read."""
+    # Here, because each process that tries faults imports this module, and few of their commands need transformers.
+    from models.tiny_transformers import byte_level, tiny
+
     folder.mkdir(parents=True)
     _write_corpora(folder)
     with open(folder / "theirs.csv", "w", newline="", encoding="utf-8") as stream:
