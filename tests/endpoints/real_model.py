@@ -48,7 +48,8 @@ def llama_server(weights, log, *, most_tokens):
         port = free.getsockname()[1]
     base = f"http://127.0.0.1:{port}/v1"
     command = [PYTHON, "-m", "llama_cpp.server", "--model", weights, "--host", "127.0.0.1"]
-    command += ["--port", str(port), "--logits_all", "true", "--n_ctx", str(most_tokens), "--n_threads", "2"]
+    # One thread: two of them wait for each other on a busy machine.
+    command += ["--port", str(port), "--logits_all", "true", "--n_ctx", str(most_tokens), "--n_threads", "1"]
     with log.open("w") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
         try:
             for _ in range(240):

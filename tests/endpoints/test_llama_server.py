@@ -110,7 +110,8 @@ def test_its_chats_list_tokens_and_continue_no_turn(chat):
     assert (described["capability"], described["prefill"]) == ("chat ranker", None)
     # It accepts a last turn of the assistant and the fields of vLLM, closes the turn and begins a new one.
     assert "does not continue a given turn" in described["why"]
-    assert chat.most_listed == 1000
+    # Of 1,000 that it lists, some are written alike: it gives no bytes of tokens that are parts of characters.
+    assert 500 < chat.most_listed < 1000
     with pytest.raises(NotMeasurableError, match="open turn"):
         chat.in_frame(Frame(kind="messages", role="user", place="own"))
 
