@@ -50,6 +50,7 @@ def llama_server(weights, log, *, most_tokens):
     command = [PYTHON, "-m", "llama_cpp.server", "--model", weights, "--host", "127.0.0.1"]
     # One thread: two of them wait for each other on a busy machine.
     command += ["--port", str(port), "--logits_all", "true", "--n_ctx", str(most_tokens), "--n_threads", "1"]
+    command += ["--n_threads_batch", "1"]
     with log.open("w") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
         try:
             for _ in range(240):
