@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from coalmine.models import TokenSequence, WordTokenizer
-from coalmine.models.inference.incremental import LOGITS_AT_A_TIME, StatefulModel
+from coalmine.models.inference.incremental import StatefulModel
+from coalmine.models.inference.memory import LOGITS_AT_A_TIME
 from coalmine.models.inference.projection import Projection
 from coalmine.models.reference.networks import Network, NetworkConfig, build_network
 from coalmine.pages import keep_pages

@@ -61,7 +61,7 @@ class ModelRun(NamedTuple):
 
     def record(self, **facts: Any) -> None:
         """Write run.json, after which what the run kept is no longer needed."""
-        from coalmine.cli.run_record import identity_of
+        from coalmine.cli.run_record import identity_of, memory_of
 
         self.clock.save(
             self.directory,
@@ -69,6 +69,7 @@ class ModelRun(NamedTuple):
             engine=self.options.engine,
             threads=self.options.threads,
             **identity_of(self.model),
+            **memory_of(self.model),
         )
         self.ledger.forget()
 

@@ -389,7 +389,7 @@ def _names(path: Path) -> set[str]:
 def _save_record(
     clock: Any, directory: Path, made: Provenance, given: ProvenanceAudit, models: list[Any]
 ) -> None:
-    from coalmine.cli.run_record import identity_of
+    from coalmine.cli.run_record import identity_of, memory_of
 
     clock.save(
         directory,
@@ -399,6 +399,7 @@ def _save_record(
         model=made.model,
         data_sha256=made.data_sha256,
         **identity_of(*models),
+        **memory_of(*models),
     )
 
 

@@ -109,7 +109,7 @@ def _check_number(names: list[str], *, family: bool) -> None:
 
 
 def _save_record(clock: Any, directory: Path, made: Recitation, given: Recite, models: list[Any]) -> None:
-    from coalmine.cli.run_record import identity_of
+    from coalmine.cli.run_record import identity_of, memory_of
 
     clock.save(
         directory,
@@ -120,6 +120,7 @@ def _save_record(clock: Any, directory: Path, made: Recitation, given: Recite, m
         index=made.index,
         questions=made.questions,
         **identity_of(*models),
+        **memory_of(*models),
     )
 
 

@@ -50,6 +50,12 @@ def identity_of(*models: Any) -> dict[str, Any]:
     return {"identity": checks} if any(checks) else {}
 
 
+def memory_of(*models: Any) -> dict[str, Any]:
+    """What was done because memory ran out, for the record; empty if it never did in this process."""
+    notes = [note for model in models if (note := getattr(model, "memory_note", None))]
+    return {"memory": notes} if notes else {}
+
+
 def _without_seed_of_noise(arguments: list[str]) -> list[str]:
     """The command line without the number that the noise of a private training is made from.
 

@@ -67,9 +67,8 @@ def foreign_failure(error: BaseException) -> NotMeasurableError | None:
 
 def _out_of_memory(error: BaseException) -> WorkerLostError | None:
     # The library has no error of its own for the memory of the machine.
-    if isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and "allocate memory" in str(error)
-    ):
+    said = str(error) if isinstance(error, RuntimeError) else ""
+    if isinstance(error, MemoryError) or "allocate memory" in said or "out of memory" in said:
         return WorkerLostError(
             "a unit of work needs more memory than there is; use fewer workers or less memory each (--memory), and run the same command "
             "to resume"

@@ -20,6 +20,7 @@ from coalmine.models.protocols import (
     RankedTextScorer as RankedTextScorer,
     Reciter as Reciter,
     RemoteModel as RemoteModel,
+    RestReader as RestReader,
     Scorer as Scorer,
     StateKeeper as StateKeeper,
     Stepper as Stepper,

@@ -44,6 +44,7 @@ from coalmine.models.protocols import (
     RankedTextScorer,
     Reciter,
     RemoteModel,
+    RestReader,
     Sampling,
     Scorer,
     StateKeeper,
@@ -260,6 +261,12 @@ def _check_stepper(model: Stepper, texts: Sequence[str]) -> None:
     require(model.state_bytes(step.states) > 0, "states take memory: state_bytes must be more than 0")
     if isinstance(model, StateKeeper):
         _check_kept_states(model, step, tokens)
+    if isinstance(model, RestReader):
+        rests = [(0, int(token)) for token in tokens]
+        read = model.read_after(first.states, parents, rests).log2_probabilities
+        zero = model.step(first.states, parents, np.zeros_like(tokens)).states
+        stepped = model.step(zero, np.arange(len(tokens)), tokens).log2_probabilities
+        close(model, read, stepped, "reading two tokens at once and one by one")
     columns = np.array([size - 1, 0])
     narrow = model.step(first.states, parents, tokens, columns=columns)
     close(model, narrow.log2_probabilities, step.log2_probabilities[:, columns], "with columns restricted")

@@ -18,7 +18,8 @@ zero. All log-probabilities are base 2. No audit asks a model for anything that 
     │   ├── MaskedModel      a model that sees both sides of a token
     │   └── Reciter          whether it would write a text, in one pass
     ├── Stepper          incremental decoding
-    │   └── StateKeeper      its states can be written to a file
+    │   ├── StateKeeper      its states can be written to a file
+    │   └── RestReader       it reads several tokens after a state at once
     ├── Generator        greedy continuations
     ├── Lister           the likeliest tokens at each position of a text
     ├── TextRanker       the texts of the likeliest next tokens after a text
@@ -74,6 +75,7 @@ __all__ = [
     "RankedTextScorer",
     "Reciter",
     "RemoteModel",
+    "RestReader",
     "Sampling",
     "Scorer",
     "SequenceScore",
@@ -355,6 +357,28 @@ class StateKeeper(Stepper, Protocol):
 
     def states_from_arrays(self, arrays: Sequence[NDArray[Any]]) -> Any:
         """The same batch of states again, with the same bits."""
+
+
+@runtime_checkable
+class RestReader(Stepper, Protocol):
+    """A Stepper that reads several tokens after a state at once, so that what was read before them is there once for many rows.
+
+    `gather` may be asked for no rows: what `state_bytes` says of these is the memory that all rows share.
+
+    >>> from coalmine.models import ScriptedModel
+    >>> isinstance(ScriptedModel("ab"), RestReader)
+    False
+    """
+
+    def read_after(
+        self,
+        states: Any,
+        parents: IntArray,
+        rests: Sequence[Sequence[int]],
+        *,
+        columns: IntArray | None = None,
+    ) -> Step:
+        """As `step`, with as many tokens for each row as for the others, and at least one: new row i is row parents[i], then rests[i]."""
 
 
 @runtime_checkable

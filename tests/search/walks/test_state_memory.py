@@ -58,7 +58,7 @@ def long_form(tokens=900):
 @pytest.fixture(scope="module")
 def model():
     chosen = byte_level()
-    return from_transformers(tiny("gpt2", len(chosen), positions=1024, dtype=torch.float32), chosen)
+    return copying(from_transformers(tiny("gpt2", len(chosen), positions=1024, dtype=torch.float32), chosen))
 
 
 @pytest.fixture(scope="module")
@@ -78,10 +78,16 @@ def costs(model, tree):
     return found[np.argsort(numbers)]
 
 
-def watched():
+def copying(model):
+    """The same model, read as if each row had to have the keys and values of the prefix for itself."""
+    model.network.__dict__["sharing"] = None
+    return model
+
+
+def watched(*, shared=False):
     chosen = byte_level()
     model = from_transformers(tiny("gpt2", len(chosen), positions=1024, dtype=torch.float32), chosen)
-    return model, Watch(model)
+    return (model, Watch(model)) if shared else (copying(model), Watch(model))
 
 
 def test_a_walk_without_bounds_takes_more(tree):
@@ -116,6 +122,53 @@ def test_memory_for_less_than_a_row_is_taken_by_one_row_at_a_time(tree, costs):
         np.concatenate([getattr(one, name) for one in batches]) for name in ("indices", "costs")
     )
     assert found[np.argsort(numbers)] == pytest.approx(costs, abs=1e-4)
+
+
+def test_a_prefix_that_is_there_once_leaves_room_for_all_rows(tree, costs):
+    model, watch = watched(shared=True)
+    one = model.state_bytes(model.start([[*model.context, *tree.prefix]]).states)
+    frontier = Frontier(model, tree, memory_bytes=4 * one)
+    batches = list(enumerate_members(frontier))
+    assert frontier.shared_bytes == one
+    # With copies, there would be room for less than one row.
+    assert frontier.batch > 20
+    assert one < watch.most <= 4 * one
+    numbers, found = (
+        np.concatenate([getattr(one, name) for one in batches]) for name in ("indices", "costs")
+    )
+    assert found[np.argsort(numbers)] == pytest.approx(costs, abs=1e-4)
+    # Where nearly nothing is left for tails, states are dropped, and read again after the same prefix.
+    for memory_bytes in (4 * one, one + 40 * frontier.row_bytes):
+        search = BoundedSearch(
+            Frontier(model, tree), np.array([float(np.median(costs)) + 1e-3]), memory_bytes=memory_bytes
+        )
+        search.start()
+        assert search.run()
+        assert search.known.tolist() == [int((costs <= np.median(costs) + 1e-3).sum())]
+    assert watch.most <= 4 * one
+
+
+def test_a_search_with_a_shared_prefix_is_kept_and_resumed_with_the_same_bytes(tree):
+    model, _ = watched(shared=True)
+    whole = ShortestPaths(Frontier(model, tree), 5)
+    whole.start()
+    assert whole.run()
+    stopped = ShortestPaths(Frontier(model, tree), 5)
+    stopped.start()
+    assert not stopped.run(2)
+    kept = stopped.snapshot(states=True)
+    one = model.state_bytes(model.start([[*model.context, *tree.prefix]]).states)
+    # Several blocks of states, and the prefix once.
+    assert len(set(kept["state_numbers"].tolist())) > 1
+    assert one < kept["state_bytes"].nbytes < 2 * one
+    again, watch = watched(shared=True)
+    resumed = ShortestPaths(Frontier(again, tree), 5)
+    resumed.restore(kept)
+    assert resumed.run()
+    assert [found.log_perplexity_bits for found in resumed.found()] == [
+        found.log_perplexity_bits for found in whole.found()
+    ]
+    assert watch.most < 2 * one
 
 
 def test_searches(tree, costs):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -49,12 +50,18 @@ def follow_all(
     """Follow each target after its context, in batches of contexts of one length."""
     check_samplings(samplings, stop_at_miss=stop_at_miss)
     results: list[Followed | None] = [None] * len(sequences)
-    for batch in reader.batches(sequences, keep=PIECE):
+
+    def follow(batch: Sequence[int], begin: int, end: int) -> None:
+        some = batch[begin:end]
         found = _follow_batch(
-            reader, [sequences[i] for i in batch], samplings=samplings, stop_at_miss=stop_at_miss
+            reader, [sequences[i] for i in some], samplings=samplings, stop_at_miss=stop_at_miss
         )
-        for i, one in zip(batch, found, strict=True):
+        for i, one in zip(some, found, strict=True):
             results[i] = one
+
+    for batch in reader.batches(sequences, keep=PIECE):
+        longest = max(len(sequences[i].context) + len(sequences[i].target) for i in batch)
+        reader.room.in_parts(len(batch), longest, partial(follow, batch))
     return [one for one in results if one is not None]
 
 

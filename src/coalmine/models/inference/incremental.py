@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Self
 
 import numpy as np
@@ -16,9 +16,17 @@ from coalmine.models.contexts import Context, Contexts
 from coalmine.models.inference.following import follow_all
 from coalmine.models.inference.likeliest import list_likeliest
 from coalmine.models.inference.local import LocalModel, check_ids
+from coalmine.models.inference.memory import (
+    LOGITS_AT_A_TIME,
+    STATES_AT_A_TIME,
+    Room,
+    read_prefix,
+    times_the_budget,
+)
 from coalmine.models.inference.projection import Projection
 from coalmine.models.inference.reading import Reader
 from coalmine.models.inference.scoring import Scoring, hidden_width, masks_without, shared_length
+from coalmine.models.inference.state_arrays import from_arrays, to_arrays
 from coalmine.models.inference.token_scores import TokenScores, Wanted, log2_softmax
 from coalmine.models.protocols import (
     DistributionScore,
@@ -30,16 +38,12 @@ from coalmine.models.protocols import (
     Step,
     TokenSequence,
 )
-from coalmine.models.reference.networks import Network, State, parameter_count
+from coalmine.models.reference.networks import LEAST_SHARED, Network, State, parameter_count
 from coalmine.models.reference.tokens import ReferenceTokenizer
 from coalmine.models.transformers.chat import ChatTemplate, tokenizer_in, written_facts
 from coalmine.models.transformers.framed import FramedModel
 from coalmine.models.transformers.subwords import SubwordTokenizer
 
-# The logits held at a time while scoring: 64 MB in float32. Everything else that a pass needs is of the same order.
-LOGITS_AT_A_TIME = 1 << 24
-# The bytes of states that are made at a time while scoring or reading many texts: 256 MB.
-STATES_AT_A_TIME = 1 << 28
 # The logits of a model, the same in single precision, and the logs of their softmax.
 LOGITS_COPIES = 3
 
@@ -72,6 +76,13 @@ class StatefulModel(FramedModel, LocalModel[ReferenceTokenizer | SubwordTokenize
         self._network = network
         self.contexts = contexts
         self.chat = chat
+        self._room = Room()
+        self._times_the_budget = times_the_budget(self._device)
+
+    @property
+    def memory_note(self) -> str | None:
+        """What was done because memory ran out, for the record of a run; None if it never did."""
+        return self._room.note or (None if self.reference is None else self.reference.memory_note)
 
     @property
     def network(self) -> Network:
@@ -91,6 +102,7 @@ class StatefulModel(FramedModel, LocalModel[ReferenceTokenizer | SubwordTokenize
             chat=self.chat,
         )
         found.load_again = self.load_again
+        found._room = self._room
         return found
 
     def describe(self) -> dict[str, Any]:
@@ -134,7 +146,8 @@ class StatefulModel(FramedModel, LocalModel[ReferenceTokenizer | SubwordTokenize
         return Reader(
             self._network,
             rows_at_a_time=self._states_at_a_time,
-            logits_at_a_time=LOGITS_AT_A_TIME,
+            logits_at_a_time=self._logits_at_a_time,
+            room=self._room,
             device=self._device,
         )
 
@@ -165,7 +178,11 @@ class StatefulModel(FramedModel, LocalModel[ReferenceTokenizer | SubwordTokenize
         if not sequences:
             return []
         scoring = Scoring(
-            self._network, self._projection, rows_at_a_time=self._rows_at_a_time, device=self._device
+            self._network,
+            self._projection,
+            rows_at_a_time=self._rows_at_a_time,
+            room=self._room,
+            device=self._device,
         )
         return scoring.scores(sequences, asked)
 
@@ -180,26 +197,41 @@ class StatefulModel(FramedModel, LocalModel[ReferenceTokenizer | SubwordTokenize
             raise ModelError(f"contexts to start from must be of one length, got lengths {sorted(lengths)}")
         rows = [tuple(context) for context in contexts]
         # The common prefix of all contexts is read once; a walk that reads nodes again shares most of it.
-        shared = shared_length(rows) if len(rows) > 1 else 0
-        state = self._read_last([rows[0][:shared]])[1] if shared else self._network.initial_state(1)
-        most = self._rows_to_read(len(rows[0]), len(rows[0]) - shared)
-        parts, expected = [], []
-        for begin in range(0, len(rows), most):
-            rests = [row[shared:] for row in rows[begin : begin + most]]
-            hidden, part = self._read_last(rests, self._repeated(state, len(rests)))
-            parts.append(part)
-            expected.append(self._log2(hidden, columns))
-        return Step(self._network.join(parts), np.concatenate(expected))
+        shared = shared_length(rows) if len(rows) > 1 else len(rows[0])
+        hidden, state = (
+            self._read_start(rows[0][:shared]) if shared else (None, self._network.initial_state(1))
+        )
+        if hidden is not None and len(rows) == 1:
+            return Step(state, self._log2(hidden, columns))
+        parents = np.zeros(len(rows), dtype=np.int64)
+        return self._read_after(state, parents, [row[shared:] for row in rows], columns, len(rows[0]))
+
+    @torch.inference_mode()
+    def read_after(
+        self,
+        states: State,
+        parents: IntArray,
+        rests: Sequence[Sequence[int]],
+        *,
+        columns: IntArray | None = None,
+    ) -> Step:
+        """As `step`, with several tokens for each row, as many for one as for the others."""
+        self._check_at_rest()
+        return self._read_after(states, parents, rests, columns, len(rests[0]))
 
     @torch.inference_mode()
     def step(
         self, states: State, parents: IntArray, tokens: IntArray, *, columns: IntArray | None = None
     ) -> Step:
         """Gather, advance, and predict the next token."""
-        state = self._network.select(states, self._tensor(parents))
-        read = self._tensor(tokens)[:, None]
-        hidden, state = self._network.read_hidden(read, state, 1)
-        return Step(state, self._log2(hidden[:, 0], columns))
+
+        def part(begin: int, end: int) -> tuple[State, FloatArray]:
+            state = self._network.select(states, self._tensor(parents[begin:end]))
+            read = self._tensor(tokens[begin:end])[:, None]
+            hidden, state = self._network.read_hidden(read, state, 1)
+            return state, self._log2(hidden[:, 0], columns)
+
+        return self._joined(self._room.in_parts(len(tokens), 1, part))
 
     @property
     def mixes_depths(self) -> bool:
@@ -224,27 +256,22 @@ class StatefulModel(FramedModel, LocalModel[ReferenceTokenizer | SubwordTokenize
 
     def states_to_arrays(self, states: State) -> list[NDArray[Any]]:
         """Its tensors; bfloat16, which NumPy does not have, as two bytes each."""
-        return [
-            part.view(torch.int16).numpy().view("V2") if part.dtype == torch.bfloat16 else part.numpy()
-            for part in (one.detach().cpu().contiguous() for one in states)
-        ]
+        return to_arrays(states)
 
     def states_from_arrays(self, arrays: Sequence[NDArray[Any]]) -> State:
         """The same tensors again."""
-        parts = (
-            torch.from_numpy(one.view(np.int16).copy()).view(torch.bfloat16)
-            if one.dtype.kind == "V"
-            else torch.from_numpy(one.copy())
-            for one in arrays
-        )
-        return self._network.at_home(tuple(parts))
+        return self._network.at_home(from_arrays(arrays))
 
     @torch.inference_mode()
     def generate(self, prompts: Sequence[Sequence[int]], *, length: int) -> list[list[int]]:
         """The greedy continuation of each prompt; among equals, the token with the lowest id."""
         self._check_at_rest()
         continuations: list[list[int]] = [[] for _ in prompts]
-        for batch in self._batches(prompts, length):
+
+        def generate(group: Sequence[int], begin: int, end: int) -> None:
+            batch = group[begin:end]
+            for i in batch:
+                continuations[i] = []
             hidden, state = self._read_last([prompts[i] for i in batch])
             for written in range(1, length + 1):
                 tokens = self._projection.argmax(hidden)
@@ -253,6 +280,9 @@ class StatefulModel(FramedModel, LocalModel[ReferenceTokenizer | SubwordTokenize
                 if written < length:  # the last one is not read: there may be no position left for it
                     following, state = self._network.read_hidden(tokens[:, None], state, 1)
                     hidden = following[:, 0]
+
+        for batch in self._batches(prompts, length):
+            self._room.in_parts(len(batch), len(prompts[batch[0]]) + length, partial(generate, batch))
         return continuations
 
     def _read_last(self, rows: Sequence[Sequence[int]], state: State | None = None) -> tuple[Tensor, State]:
@@ -264,6 +294,37 @@ class StatefulModel(FramedModel, LocalModel[ReferenceTokenizer | SubwordTokenize
         hidden, state = self._network.read_hidden(self._tensor(np.array(rows, dtype=np.int64)), state, 1)
         return hidden[:, 0], state
 
+    def _read_start(self, tokens: Sequence[int]) -> tuple[Tensor, State]:
+        """The (1, width) hidden numbers after what one or many rows begin with, and the state there, which they will share."""
+        check_ids(tokens, self._tokenizer.size)
+        read = self._tensor(np.array([tokens], dtype=np.int64))
+        hidden, state = read_prefix(self._network, read, 1, self._room)
+        return hidden[:, 0], state
+
+    def _read_after(
+        self,
+        states: State,
+        parents: IntArray,
+        rests: Sequence[Sequence[int]],
+        columns: IntArray | None,
+        length: int,
+    ) -> Step:
+        """Read the rest of each row after the state of its parent; rows have `length` tokens in all."""
+        own = len(rests[0])
+
+        def part(begin: int, end: int) -> tuple[State, FloatArray]:
+            state = self._network.select(states, self._tensor(parents[begin:end]))
+            hidden, state = self._read_last(rests[begin:end], state)
+            return state, self._log2(hidden, columns)
+
+        return self._joined(self._room.in_parts(len(rests), own, part, most=self._rows_to_read(length, own)))
+
+    def _joined(self, parts: Sequence[tuple[State, FloatArray]]) -> Step:
+        if len(parts) == 1:
+            return Step(*parts[0])
+        states, expected = zip(*parts, strict=True)
+        return Step(self._network.join(states), np.concatenate(expected))
+
     def _batches(self, prompts: Sequence[Sequence[int]], length: int) -> Iterator[list[int]]:
         """The indices of prompts in batches that need no padding, of as many rows that grow by `length` as memory holds."""
         for group in _by_length(prompts):
@@ -272,26 +333,27 @@ class StatefulModel(FramedModel, LocalModel[ReferenceTokenizer | SubwordTokenize
             for begin in range(0, len(group), most):
                 yield group[begin : begin + most]
 
-    def _repeated(self, state: State, times: int) -> State:
-        """One row's state, for many rows."""
-        return self._network.select(state, self._tensor(np.zeros(times, dtype=np.int64)))
-
     def _rows_at_a_time(self, length: int, read: int) -> int:
         """How many rows of `length` tokens to read at a time, if each reads its last `read` tokens and is judged at all of them."""
         read = max(1, read)
         numbers = self._network.numbers_read(read, read)
-        return min(max(1, LOGITS_AT_A_TIME // numbers), self._states_at_a_time(length))
+        return min(max(1, self._logits_at_a_time // numbers), self._states_at_a_time(length, read))
 
     def _rows_to_read(self, length: int, read: int) -> int:
         """As `_rows_at_a_time`, where only the logits after the last token are needed."""
         numbers = max(self._network.vocabulary, self._network.numbers_read(read, 1))
-        return min(max(1, LOGITS_AT_A_TIME // numbers), self._states_at_a_time(length))
+        return min(max(1, self._logits_at_a_time // numbers), self._states_at_a_time(length, read))
 
-    def _states_at_a_time(self, length: int) -> int:
-        """For how many rows of `length` tokens to make states at a time."""
-        state = self._bytes_of_state[0] + length * self._bytes_of_state[1]
+    def _states_at_a_time(self, length: int, read: int) -> int:
+        """For how many rows of `length` tokens to make states at a time, if all rows begin with all but their last `read` tokens."""
+        once = length - read >= LEAST_SHARED and self._network.keeps_prefix_once
+        state = self._bytes_of_state[0] + (read if once else length) * self._bytes_of_state[1]
         # The states are there twice: the old ones, repeated for each row, and the new ones.
-        return max(1, STATES_AT_A_TIME // max(1, 2 * state))
+        return max(1, STATES_AT_A_TIME * self._times_the_budget // max(1, 2 * state))
+
+    @property
+    def _logits_at_a_time(self) -> int:
+        return LOGITS_AT_A_TIME * self._times_the_budget
 
     @cached_property
     def _bytes_of_state(self) -> tuple[int, int]:
@@ -308,7 +370,7 @@ class StatefulModel(FramedModel, LocalModel[ReferenceTokenizer | SubwordTokenize
 
     @property
     def _projection(self) -> Projection:
-        return Projection(self._network, whole_at_a_time=LOGITS_AT_A_TIME)
+        return Projection(self._network, whole_at_a_time=self._logits_at_a_time)
 
 
 def _by_length(prompts: Sequence[Sequence[int]]) -> list[list[int]]:

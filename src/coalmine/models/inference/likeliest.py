@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -19,21 +20,28 @@ def list_likeliest(reader: Reader, sequences: Sequence[TokenSequence], k: int) -
     """For each position of each target, the k likeliest tokens and their log2 probabilities."""
     found: list[list[Listed]] = [[] for _ in sequences]
     longest = max((len(sequence.target) for sequence in sequences), default=0)
-    for batch in reader.batches(sequences, keep=longest):
+
+    def list_batch(group: Sequence[int], begin: int, end: int) -> None:
+        batch = group[begin:end]
         lengths = np.array([len(sequences[i].target) for i in batch])
         width = int(lengths.max())
         if not width:
-            continue
+            return
         context = len(sequences[batch[0]].context)
         tokens = np.zeros((len(batch), context + width - 1), dtype=np.int64)
         for row, i in enumerate(batch):
             text = sequences[i].context + sequences[i].target[:-1]
             tokens[row, : len(text)] = text
+            found[i] = []  # whatever an attempt that ran out of memory left
         hidden, _ = reader.read(tokens, [], width)
         # Padding comes after a text and is read after it, so it cannot change a position that counts.
         for (rows, _), logits in reader.logits(hidden, np.arange(width) < lengths[:, None]):
             for row, listed in zip(rows.tolist(), _likeliest(logits, k), strict=True):
                 found[batch[row]].append(listed)
+
+    for batch in reader.batches(sequences, keep=longest):
+        tokens = max(len(sequences[i].context) + len(sequences[i].target) for i in batch)
+        reader.room.in_parts(len(batch), tokens, partial(list_batch, batch))
     return found
 
 

@@ -77,11 +77,15 @@ class LocalModel(Generic[_Tokenizer]):
 
     def _check_sequences(self, sequences: Iterable[TokenSequence], what: str = "token ids") -> None:
         """Reject what would be scored after nothing, and ids that the tokenizer does not have."""
+        checked: tuple[int, ...] | None = None  # many sequences have the same long context
         for sequence in sequences:
             if not sequence.context:
                 said = "a text cannot be scored after nothing: give the model's context before it"
                 raise NotMeasurableError(said)
-            check_ids(sequence.context + sequence.target, self._tokenizer.size, what)
+            if sequence.context is not checked:
+                check_ids(sequence.context, self._tokenizer.size, what)
+                checked = sequence.context
+            check_ids(sequence.target, self._tokenizer.size, what)
 
     def _tensor(self, array: IntArray) -> Tensor:
         return torch.from_numpy(np.asarray(array, dtype=np.int64)).to(self._device)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from coalmine.errors import NotMeasurableError
-from coalmine.models.inference.incremental import LOGITS_AT_A_TIME, StatefulModel
+from coalmine.models.inference.incremental import StatefulModel
 from coalmine.models.inference.local import LocalModel, check_ids
+from coalmine.models.inference.memory import LOGITS_AT_A_TIME, Room
 from coalmine.models.inference.projection import Projection
 from coalmine.models.inference.scoring import hidden_width, judge_tokens, masks_without
 from coalmine.models.inference.token_scores import TokenScores, Wanted
@@ -98,6 +100,7 @@ class FixedSource(StatefulModel):
         )
         self._pairs = pairs
         self._source = source
+        self._room = pairs.room
         self.load_again = pairs.load_again
 
     @property
@@ -135,6 +138,12 @@ class PairNetworkModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
         self.reference = reference
         self._source_tokenizer = source_tokenizer
         self._context = (tokenizer.separator,) if context is None else context
+        self.room = Room()
+
+    @property
+    def memory_note(self) -> str | None:
+        """What was done because memory ran out, for the record of a run; None if it never did."""
+        return self.room.note or (None if self.reference is None else self.reference.memory_note)
 
     @property
     def source_tokenizer(self) -> Tokenizer:
@@ -209,12 +218,18 @@ class PairNetworkModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
         results: list[TokenScores | None] = [None] * len(sequences)
         # Neighbors in length share a batch, so that little of it is padding.
         order = sorted(range(len(sequences)), key=lambda i: _lengths(sequences[i]))
+
+        def score(batch: Sequence[int], begin: int, end: int) -> None:
+            some = batch[begin:end]
+            scores = self._score_batch([sequences[i] for i in some], asked)
+            for i, one in zip(some, scores, strict=True):
+                results[i] = one
+
         while order:
             batch = self._batch(order, sequences)
             order = order[: -len(batch)]
-            scores = self._score_batch([sequences[i] for i in batch], asked)
-            for i, score in zip(batch, scores, strict=True):
-                results[i] = score
+            longest = max(sum(_lengths(sequences[i])) for i in batch)
+            self.room.in_parts(len(batch), longest, partial(score, batch))
         return [result for result in results if result is not None]
 
     def _batch(self, order: list[int], sequences: Sequence[TokenSequence]) -> list[int]:

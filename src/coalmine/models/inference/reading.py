@@ -9,9 +9,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from coalmine.models.inference.memory import Room, read_prefix
 from coalmine.models.inference.projection import Projection
+from coalmine.models.inference.scoring import shared_length
 from coalmine.models.protocols import IntArray, TokenSequence
-from coalmine.models.reference.networks import Network, State
+from coalmine.models.reference.networks import LEAST_SHARED, Network, State
 
 BoolArray = NDArray[np.bool_]
 Places = tuple[IntArray, IntArray]  # rows, and columns in them
@@ -30,16 +32,22 @@ class Reader:
         self,
         network: Network,
         *,
-        rows_at_a_time: Callable[[int], int],
+        rows_at_a_time: Callable[[int, int], int],
         logits_at_a_time: int,
+        room: Room,
         device: torch.device,
     ) -> None:
-        """`rows_at_a_time(length)` gives for how many rows of `length` tokens memory can hold the states.
+        """`rows_at_a_time(length, read)` gives for how many rows of `length` tokens memory should hold the states.
 
-        `logits_at_a_time` is how many logits, or hidden numbers that they are computed from, it can hold.
+        Each of them reads its last `read` tokens; all begin with the others. `logits_at_a_time` is how many logits, or hidden numbers
+        that they are computed from, it should hold. `room` halves batches where they are too many.
         """
         self._network = network
         self._device = device
+        self.room = room
+        # What all sequences begin with, and the state after it, once it was read.
+        self._prefix: tuple[int, ...] = ()
+        self._after: State | None = None
         self._rows_at_a_time = rows_at_a_time
         self._numbers = logits_at_a_time
         self._logits = min(logits_at_a_time, LOGITS_IN_CACHE.get(device.type, logits_at_a_time))
@@ -59,10 +67,15 @@ class Reader:
         waiting = sorted(
             range(len(sequences)), key=lambda i: (len(sequences[i].context), len(sequences[i].target))
         )
+        shared = shared_length(sequence.context for sequence in sequences)
+        if shared < LEAST_SHARED or len(waiting) == 1 or not self._network.keeps_prefix_once:
+            shared = 0
+        self._prefix, self._after = sequences[0].context[:shared] if shared else (), None
         while waiting:
             context, width = (len(part) for part in sequences[waiting[-1]][:2])
-            made = self._network.numbers_read(context + width, min(width, keep))
-            most = max(1, min(self._rows_at_a_time(context + width), self._numbers // made))
+            own = context + width - shared
+            made = self._network.numbers_read(own, min(width, keep))
+            most = max(1, min(self._rows_at_a_time(context + width, own), self._numbers // made))
             batch = [i for i in waiting[-most:] if len(sequences[i].context) == context]
             del waiting[-len(batch) :]
             yield batch
@@ -72,17 +85,19 @@ class Reader:
 
         `states` is emptied: memory can hold the states before and after, but not those of the groups as well.
         """
+        state = self._network.join(states) if states else None
+        states.clear()
+        if state is None:
+            tokens, state = self._begin(tokens)
         length = tokens.shape[1]
         most = max(1, min(self._tokens // length, self._numbers // self._network.numbers_read(length, keep)))
         found, after = [], []
-        state = self._network.join(states) if states else None
-        states.clear()
         for first in range(0, len(tokens), most):
             group = torch.from_numpy(tokens[first : first + most]).to(self._device)
             before = (
                 self._network.initial_state(len(group))
                 if state is None
-                else self._some(state, first, len(group))
+                else self._network.some(state, first, len(group))
             )
             hidden, now = self._network.read_hidden(group, before, keep)
             found.append(hidden)
@@ -93,7 +108,7 @@ class Reader:
         """The states of the rows that remain."""
         kept, first = [], 0
         for state in states:
-            rows = state[0].shape[self._network.state_batch_dim]
+            rows = self._network.rows(state)
             own = np.flatnonzero(going[first : first + rows])
             first += rows
             if len(own) == rows:
@@ -114,8 +129,12 @@ class Reader:
         """The hidden numbers at some positions."""
         return hidden[tuple(torch.from_numpy(part).to(hidden.device) for part in places)]
 
-    def _some(self, state: State, first: int, many: int) -> State:
-        dim = self._network.state_batch_dim
-        if state[0].shape[dim] == many:
-            return state
-        return tuple(part.narrow(dim, first, many) for part in state)
+    def _begin(self, tokens: IntArray) -> tuple[IntArray, State | None]:
+        """The tokens that rows still have to read, and the state after those that all sequences begin with, which are read once."""
+        if not self._prefix:
+            return tokens, None
+        if self._after is None:
+            read = torch.tensor([self._prefix], dtype=torch.long, device=self._device)
+            self._after = read_prefix(self._network, read, 1, self.room)[1]
+        every = torch.zeros(len(tokens), dtype=torch.long, device=self._device)
+        return tokens[:, len(self._prefix) :], self._network.select(self._after, every)

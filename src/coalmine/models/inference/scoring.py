@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from coalmine.errors import InputError, NotMeasurableError
 from coalmine.models.inference.blocks import LastLayer
+from coalmine.models.inference.memory import Room, read_prefix
 from coalmine.models.inference.projection import Projection
 from coalmine.models.inference.token_scores import TokenScores, Wanted
 from coalmine.models.protocols import IntArray, TokenSequence
@@ -37,34 +39,42 @@ class Scoring:
         projection: Projection,
         *,
         rows_at_a_time: Callable[[int, int], int],
+        room: Room,
         device: torch.device,
     ) -> None:
-        """`rows_at_a_time(length, read)` gives how many rows of `length` tokens fit into memory, if each reads its last `read` tokens."""
+        """`rows_at_a_time(length, read)` gives how many rows of `length` tokens should fit into memory, if each reads its last `read`.
+
+        `room` halves that where they do not.
+        """
         self._network = network
         self._projection = projection
         self._rows_at_a_time = rows_at_a_time
+        self._room = room
         self._device = device
 
     def scores(self, sequences: Sequence[TokenSequence], asked: Wanted) -> list[TokenScores]:
         """The scores of the target of each sequence, in their order; no context may be empty."""
-        rows = [sequence.context + sequence.target for sequence in sequences]
         # The first position of each row that is scored.
         firsts = [len(sequence.context) for sequence in sequences]
-        shared = shared_length(rows)
+        # Rows are put together one at a time: a long prefix that many of them share would take more memory than the network does.
+        shared = shared_length(sequence.context + sequence.target for sequence in sequences)
+        prefix_tokens = (sequences[0].context + sequences[0].target)[:shared]
+        rests = [_from(sequence, shared) for sequence in sequences]
         inside = max(0, shared - min(firsts))
         following = [i for i, first in enumerate(firsts) if first <= shared] if shared else []
         # The prefix is judged together with the first batch: a pass over the vocabulary takes long, however few positions there are.
-        waiting, state = self._read_prefix(rows, shared, inside, following)
-        results: list[TokenScores | None] = [None] * len(rows)
+        waiting, state = self._read_prefix(prefix_tokens, [rests[i][0] for i in following], inside)
+        results: list[TokenScores | None] = [None] * len(rests)
         prefix, after = TokenScores.of_none(asked), dict[int, TokenScores]()
         # Neighbors in length share a batch, so that little of it is padding.
-        order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
-        while order:
-            most = self._rows_at_a_time(len(rows[order[-1]]), len(rows[order[-1]]) - shared)
-            batch, order = order[-most:], order[:-most]
+        order = sorted(range(len(rests)), key=lambda i: len(rests[i]))
+
+        def score(group: Sequence[int], start: int, stop: int) -> None:
+            nonlocal waiting, prefix, after
+            batch = group[start:stop]
             begins = np.array([max(1, firsts[i] - shared) for i in batch])
-            rests, ends = self._read_rests([rows[i][shared:] for i in batch], begins, state)
-            first, scores = self._judge([waiting, rests], asked)
+            read, ends = self._read_rests([rests[i] for i in batch], begins, state)
+            first, scores = self._judge([waiting, read], asked)
             if waiting.tokens.size:
                 prefix = first.part(slice(0, inside))
                 after = {i: first.part(slice(at, at + 1)) for at, i in enumerate(following, start=inside)}
@@ -72,20 +82,25 @@ class Scoring:
             for i, begin, end in zip(batch, [0, *ends[:-1]], ends, strict=True):
                 own, rest = prefix.part(slice(firsts[i] - min(firsts), None)), scores.part(slice(begin, end))
                 results[i] = own.followed_by(after[i], rest) if i in after else own.followed_by(rest)
+
+        while order:
+            own = len(rests[order[-1]])
+            most = self._rows_at_a_time(shared + own, own)
+            batch, order = order[-most:], order[:-most]
+            self._room.in_parts(len(batch), own, partial(score, batch))
         return [result for result in results if result is not None]
 
     def _read_prefix(
-        self, rows: Sequence[tuple[int, ...]], shared: int, inside: int, following: Sequence[int]
+        self, prefix: tuple[int, ...], following: Sequence[int], inside: int
     ) -> tuple[_Questions, State]:
         """Questions about the last `inside` tokens of the shared prefix and about what follows it in some rows, and the state after it."""
-        state = self._network.initial_state(1)
-        if not shared:
-            return NOTHING, state
-        read = self._tensor(np.array([rows[0][:shared]], dtype=np.int64))
-        hidden, state = self._network.read_hidden(read, state, inside + 1)
+        if not prefix:
+            return NOTHING, self._network.initial_state(1)
+        read = self._tensor(np.array([prefix], dtype=np.int64))
+        hidden, state = read_prefix(self._network, read, inside + 1, self._room)
         if not following:
             return NOTHING, state
-        tokens = [*rows[0][shared - inside : shared], *(rows[i][shared] for i in following)]
+        tokens = [*prefix[len(prefix) - inside :], *following]
         # A token is predicted at the one before it. All that follow the prefix are judged at its last token.
         places = np.minimum(np.arange(len(tokens)), inside)
         return _Questions(hidden[0], places, np.array(tokens, dtype=np.int64)), state
@@ -179,10 +194,28 @@ def hidden_width(layer: LastLayer) -> int:
     return 0 if head is None else int(head.weight.shape[1])
 
 
-def shared_length(rows: Sequence[tuple[int, ...]]) -> int:
-    """The length of the common prefix of all rows, which leaves at least one token of each row to be predicted."""
-    lowest, highest = min(rows), max(rows)  # in sorted order, so that what these two share, all share
-    shared = 0
-    while shared < min(len(row) for row in rows) - 1 and lowest[shared] == highest[shared]:
-        shared += 1
-    return shared
+def shared_length(rows: Iterable[tuple[int, ...]]) -> int:
+    """The length of the common prefix of all rows, which leaves at least one token of each row to be predicted.
+
+    >>> shared_length([(1, 2, 3, 4), (1, 2, 4), (1, 2, 3)])
+    2
+    """
+    common: tuple[int, ...] | None = None
+    for row in rows:
+        most = row[:-1] if common is None else common[: len(row) - 1]
+        if common is None or row[: len(most)] == most:
+            common = most
+        else:
+            differs = (
+                place for place, (one, other) in enumerate(zip(most, row, strict=False)) if one != other
+            )
+            common = most[: next(differs)]
+    return len(common or ())
+
+
+def _from(sequence: TokenSequence, begin: int) -> tuple[int, ...]:
+    """The tokens of a row from one of them on."""
+    before = len(sequence.context)
+    return (
+        sequence.target[begin - before :] if begin >= before else sequence.context[begin:] + sequence.target
+    )

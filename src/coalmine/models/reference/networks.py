@@ -21,6 +21,8 @@ State = tuple[Tensor, ...]
 
 # The tokens that are read at a time where only the logits after them are needed.
 AHEAD = 64
+# The fewest tokens of a prefix that is kept once for many rows, where a network can. Fewer take longer to share than to copy.
+LEAST_SHARED = 16
 
 
 class Head(NamedTuple):
@@ -110,6 +112,16 @@ class Network(nn.Module):
         """The most tokens that it can read; None where there is no limit."""
         return None
 
+    @property
+    def reads_in_pieces(self) -> bool:
+        """Whether a text costs as much in pieces as at once."""
+        return True
+
+    @property
+    def keeps_prefix_once(self) -> bool:
+        """Whether rows that descend from a frozen state share what it takes in memory."""
+        return False
+
     def initial_state(self, batch: int) -> State:
         """The state before the first token."""
         raise NotImplementedError
@@ -140,6 +152,20 @@ class Network(nn.Module):
     def numbers_read(self, length: int, keep: int) -> int:
         """The most numbers that `read_hidden` makes of a row of `length` tokens, besides the state."""
         return self.vocabulary * min(length, max(keep, AHEAD))
+
+    def freeze(self, state: State) -> State:
+        """The state of a single row, from which many will descend, in a form that they share."""
+        return state
+
+    def rows(self, state: State) -> int:
+        """The number of rows of a state."""
+        return int(state[0].shape[self.state_batch_dim])
+
+    def some(self, state: State, first: int, many: int) -> State:
+        """The state of rows that follow each other, without a copy."""
+        if self.rows(state) == many:
+            return state
+        return tuple(part.narrow(self.state_batch_dim, first, many) for part in state)
 
     def select(self, state: State, rows: Tensor) -> State:
         """The state of some rows, in their order; a row may occur many times."""

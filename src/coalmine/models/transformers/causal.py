@@ -16,8 +16,9 @@ from torch import Tensor
 from coalmine.errors import ModelError, TooLongError
 from coalmine.models.contexts import contexts_of
 from coalmine.models.inference.incremental import StatefulModel
-from coalmine.models.reference.networks import Head, Network, State, head_of
+from coalmine.models.reference.networks import Head, State, head_of
 from coalmine.models.transformers.chat import ChatTemplate
+from coalmine.models.transformers.key_states import KeyedNetwork, Sharing, devices_of_keys, way_to_share
 from coalmine.models.transformers.placing import device_of, spread_over
 from coalmine.models.transformers.pretrained import load_gguf, load_pretrained
 from coalmine.models.transformers.quantization import as_stored
@@ -40,25 +41,21 @@ class _Split(NamedTuple):
     bent: Callable[[Tensor], object]  # changes logits in place
 
 
-class CausalNetwork(Network):
-    """A transformers model that carries its cache of keys and values as a state, so that shared prefixes are read once.
+class CausalNetwork(KeyedNetwork):
+    """A transformers model that carries its cache of keys and values as a state, so that shared prefixes are read and kept once.
 
     If an architecture keeps something other than the keys and values of all tokens (a sliding window, a recurrent state), the state is
     the tokens themselves, and each step reads them all again: slower, but right.
     """
 
-    carries_state = False
-    fixed_state = False
-
     def __init__(self, model: PreTrainedModel, *, adapter: bool = True) -> None:
         """With `adapter` False, a PEFT model is read as if its adapter were not there; the weights are the same ones."""
-        torch.nn.Module.__init__(self)
+        # Texts are brought to the first layer's device, and hidden numbers to the last layer's; others are in between.
+        home = device_of(cast("Any", model).get_input_embeddings())
+        super().__init__(home, () if _looks_for_words(model) else devices_of_keys(model, home))
         self.model = model
         self._adapter = adapter
-        # Texts are brought to the first layer's device, and hidden numbers to the last layer's; others are in between.
-        self.input_device = device_of(cast("Any", model).get_input_embeddings())
-        self._cached_on = _devices_of_keys(model)
-        self.shares_prefixes = self._cached_on is not None
+        self.shares_prefixes = self._layers > 0
 
     @property
     def architecture(self) -> str:
@@ -85,26 +82,27 @@ class CausalNetwork(Network):
         """No token was read."""
         return (torch.empty((batch, 0), dtype=torch.long, device=self.input_device),)
 
+    @cached_property
+    def sharing(self) -> Sharing | None:
+        """Found out on a few tokens."""
+        with self._reading():
+            return way_to_share(self.model, self.input_device, self._layers)
+
     def forward(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """Logits, and the keys and values (or the tokens) so far."""
         with self._reading():
-            output, state = self._read(self.model, tokens, state)
-        return output.logits[:, -tokens.shape[1] :], state
+            return self._read(self.model, tokens, state, "logits", tokens.shape[1])
 
     def read_hidden(self, tokens: Tensor, state: State, keep: int) -> tuple[Tensor, State]:
         """The input of the last layer; the logits themselves if the model does more than apply its last layer."""
         with self._reading():
             if self._split is not None:
-                output, state = self._read(self._own_model.base_model, tokens, state)
-                return output.last_hidden_state[:, -keep:].to(self._output_device), state
+                hidden, state = self._read(
+                    self._own_model.base_model, tokens, state, "last_hidden_state", keep
+                )
+                return hidden.to(self._output_device), state
             some = {"logits_to_keep": keep} if self._keeps_some_logits else {}
-            output, state = self._read(self.model, tokens, state, **some)
-        return output.logits[:, -keep:], state
-
-    def at_home(self, state: State) -> State:
-        """Each part on the device of its layer."""
-        homes = (self.input_device,) if self._cached_on is None or len(state) == 1 else self._cached_on
-        return tuple(part.to(home) for part, home in zip(state, homes, strict=True))
+            return self._read(self.model, tokens, state, "logits", keep, **some)
 
     def project(self, hidden: Tensor) -> Tensor:
         """The last layer alone, if it can be applied alone."""
@@ -122,10 +120,21 @@ class CausalNetwork(Network):
         return head_of(cast("Any", self._own_model).get_output_embeddings(), self._split.bent)
 
     def numbers_read(self, length: int, keep: int) -> int:
-        """Those of hidden states, or of logits."""
+        """Those of hidden states and of a feedforward layer between them, or of logits."""
         if self._split is not None:
-            return self._split.width * length
+            return (self._split.width + 2 * self._feedforward) * length
         return self.vocabulary * (max(1, keep) if self._keeps_some_logits else length)
+
+    @cached_property
+    def _feedforward(self) -> int:
+        """The width of a feedforward layer, by the names that configs have for it."""
+        config = self.model.config.get_text_config()
+        said = [
+            getattr(config, name, None)
+            for name in ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size")
+        ]
+        known = [one for one in said if isinstance(one, int) and one > 0]
+        return known[0] if known else 4 * (self._split.width if self._split else 0)
 
     def _reading(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext() if self._adapter else cast("Any", self.model).disable_adapter()
@@ -150,23 +159,52 @@ class CausalNetwork(Network):
         adapted = hasattr(self.model, "disable_adapter")
         return cast("Any", self.model).get_base_model() if adapted else self.model
 
-    def _read(self, model: Any, tokens: Tensor, state: State, **options: int) -> tuple[Any, State]:
+    def _read(
+        self, model: Any, tokens: Tensor, state: State, what: str, keep: int, **options: int
+    ) -> tuple[Tensor, State]:
+        """The numbers called `what` of the last `keep` tokens, and the state after them."""
         tokens = tokens.to(self.input_device)
-        past = state[0].shape[1 if len(state) == 1 else 2]
-        if self.max_length is not None and past + tokens.shape[1] > self.max_length:
+        length = self.tokens_read(state) + tokens.shape[1]
+        if self.max_length is not None and length > self.max_length:
             raise TooLongError(
-                f"a text of {past + tokens.shape[1]} tokens, the context included, is longer than the {self.max_length} that the model can "
-                "read; give shorter texts"
+                f"a text of {length} tokens, the context included, is longer than the {self.max_length} that the model can read; give "
+                "shorter texts"
             )
         if not self.shares_prefixes:
             history = torch.cat([state[0], tokens], dim=1)
-            return model(input_ids=history, use_cache=False, **options), (history,)
+            output = model(input_ids=history, use_cache=False, **options)
+            return getattr(output, what)[:, -keep:], (history,)
+        prefix, tails = self.parts(state)
+        if prefix:
+            return self._read_after(model, tokens, prefix, tails, what, keep, **options)
         from transformers import DynamicCache
 
         cache = DynamicCache(zip(state[::2], state[1::2], strict=True)) if len(state) > 1 else DynamicCache()
         output = model(input_ids=tokens, past_key_values=cache, use_cache=True, **options)
         layers = output.past_key_values.layers
-        return output, tuple(part for layer in layers for part in (layer.keys, layer.values))
+        return getattr(output, what)[:, -keep:], tuple(
+            part for layer in layers for part in (layer.keys, layer.values)
+        )
+
+    def _read_after(
+        self, model: Any, tokens: Tensor, prefix: State, tails: State, what: str, keep: int, **options: int
+    ) -> tuple[Tensor, State]:
+        """As `_read`, after a prefix that is there once. Where it must be repeated, it is for some rows at a time."""
+        from coalmine.models.transformers.shared_cache import REPEATED_BYTES, read_shared
+
+        folded = self.sharing == "folded"
+        rows = len(tokens)
+        each = 2 * max(part.numel() * part.element_size() for part in prefix)
+        most = rows if folded else max(1, REPEATED_BYTES // each)
+        found, after = [], []
+        for first in range(0, rows, most):
+            own = tuple(part[first : first + most] for part in tails)
+            output, new = read_shared(
+                model, tokens[first : first + most], prefix, own, folded=folded, **options
+            )
+            found.append(getattr(output, what)[:, -keep:])
+            after.append(prefix + new)
+        return found[0] if len(found) == 1 else torch.cat(found), self.join(after)
 
 
 def from_transformers(
@@ -372,23 +410,3 @@ def _multiplied(factor: float, logits: Tensor) -> Tensor:
 
 def _are_same(one: Tensor, other: Tensor) -> bool:
     return torch.equal(one, other.to(one.device))
-
-
-@torch.inference_mode()
-def _devices_of_keys(model: PreTrainedModel) -> tuple[torch.device, ...] | None:
-    """Where the keys and the values of each layer are, if a cache holds nothing but those of all tokens, found out by looking at one."""
-    if _looks_for_words(model):
-        return None
-    from transformers import DynamicCache
-    from transformers.cache_utils import DynamicLayer
-
-    home = device_of(cast("Any", model).get_input_embeddings())
-    probe = torch.zeros((1, 2), dtype=torch.long, device=home)
-    try:
-        cache = model(input_ids=probe, past_key_values=DynamicCache(), use_cache=True).past_key_values
-    except (TypeError, ValueError, AttributeError, LookupError, RuntimeError):
-        return None
-    layers = getattr(cache, "layers", None)
-    if not layers or any(type(layer) is not DynamicLayer or layer.get_seq_length() != 2 for layer in layers):
-        return None
-    return tuple(part.device for layer in layers for part in (layer.keys, layer.values))

@@ -165,6 +165,11 @@ class ConditionedDecoder(Network):
         """How many logits there are."""
         return self.pairs.vocabulary
 
+    @property
+    def reads_in_pieces(self) -> bool:
+        """False where each piece reads all tokens before it again."""
+        return self.pairs.shares_prefixes
+
     def initial_state(self, batch: int) -> State:
         """No token was read."""
         return (torch.empty((batch, 0), dtype=torch.long, device=self._hidden.device),)

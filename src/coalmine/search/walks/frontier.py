@@ -9,7 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.errors import NoNumberError
-from coalmine.models.protocols import IntArray, Scorer, Step, Stepper, after_context, step_row_bytes
+from coalmine.models.protocols import (
+    IntArray,
+    RestReader,
+    Scorer,
+    Step,
+    Stepper,
+    after_context,
+    step_row_bytes,
+)
 from coalmine.search.tree.token_tree import TokenTree
 
 # Rows per step: beyond this, throughput on a CPU no longer grows, and the states of waiting rows only take memory.
@@ -51,8 +59,9 @@ class Frontier:
 
     The state of a row may be large: that of a transformer has the keys and values of all tokens so far. So a batch has no more rows
     than `memory_bytes` allows, measured on the state after the shared prefix and scaled to the longest path: a walk that holds one
-    batch per level of the tree, and a search that keeps waiting states in half of the memory, both stay within it. The logits of a
-    row count too, if the model makes those of its whole vocabulary at once. A batch has at least one row.
+    batch per level of the tree, and a search that keeps waiting states in half of the memory, both stay within it. What rows share,
+    such as the keys and values of the prefix, counts once. The logits of a row count too, if the model makes those of its whole
+    vocabulary at once. A batch has at least one row.
 
     A child whose log-probability is not a finite number is a NoNumberError. With `leave_out`, it is left out with all members below it,
     and `without_number` counts these.
@@ -76,6 +85,9 @@ class Frontier:
         self.reads = 0
         self._most_rows = batch
         self._row_bytes: int | None = None
+        self._shared_bytes = 0
+        # The state after the shared prefix, if rows that were dropped can be read again from there.
+        self._root_states: Any = None
         self._edge_count = tree.edge_count
 
     @property
@@ -83,7 +95,7 @@ class Frontier:
         """The rows of a step: as many as requested, if the memory has room for them."""
         held = max(self.tree.depth, COPIES_IN_A_STEP) + COPIES_IN_A_STEP
         a_row = held * self.row_bytes + step_row_bytes(self.model)
-        return max(1, min(self._most_rows, self.memory_bytes // a_row))
+        return max(1, min(self._most_rows, (self.memory_bytes - self.shared_bytes) // a_row))
 
     @property
     def row_bytes(self) -> int:
@@ -91,6 +103,17 @@ class Frontier:
         if self._row_bytes is None:
             self._measure(self._start().states)
         return self._row_bytes or 1
+
+    @property
+    def shared_bytes(self) -> int:
+        """The bytes that are there once, however many rows there are."""
+        if self._row_bytes is None:
+            self._measure(self._start().states)
+        return self._shared_bytes
+
+    def own_bytes(self, model_states: Any) -> int:
+        """The bytes of a batch's states without what all rows share."""
+        return max(0, self.model.state_bytes(model_states) - self.shared_bytes)
 
     @property
     def step_bytes(self) -> int:
@@ -173,9 +196,15 @@ class Frontier:
 
     def read_again(self, nodes: Nodes) -> NodeBlock:
         """Ask the model about nodes of one depth from the start of the text, where the states of their parents were dropped."""
-        start = [*self.model.context, *self.tree.prefix]
         pairs = zip(nodes.indices.tolist(), nodes.depths.tolist(), strict=True)
-        contexts = [[*start, *self.tree.tokens_to(index, depth)] for index, depth in pairs]
+        rests = [self.tree.tokens_to(index, depth) for index, depth in pairs]
+        if self.shared_bytes and isinstance(self.model, RestReader) and len(rests[0]):
+            # They share the prefix with all others, which are not to have another copy of it.
+            parents = np.zeros(len(rests), dtype=np.int64)
+            step = self.model.read_after(self._root_states, parents, rests, columns=self.tree.columns)
+            return self._asked(nodes, step)
+        start = [*self.model.context, *self.tree.prefix]
+        contexts = [[*start, *rest] for rest in rests]
         return self._asked(nodes, self.model.start(contexts, columns=self.tree.columns))
 
     def _asked(self, nodes: Nodes, step: Step) -> NodeBlock:
@@ -194,8 +223,14 @@ class Frontier:
 
     def _measure(self, states: Any) -> None:
         read = len(self.model.context) + len(self.tree.prefix)
-        own = self.model.state_bytes(states)
-        longest = own if self.model.mixes_depths else own * (read + self.tree.depth) // read
+        one = self.model.state_bytes(states)
+        if isinstance(self.model, RestReader):
+            # What is left without rows is there once.
+            none = self.model.gather([(states, np.empty(0, dtype=np.int64))])
+            self._shared_bytes = self.model.state_bytes(none)
+            self._root_states = states
+        own = one - self._shared_bytes
+        longest = own if self.model.mixes_depths else own + one * self.tree.depth // read
         self._row_bytes = max(1, longest)
 
     def _prefix_cost(self) -> float:

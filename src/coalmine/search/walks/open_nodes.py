@@ -67,13 +67,13 @@ class OpenNodes:
         self._next_block += 1
         self._states[number] = block.model_states
         self._waiting[number] = len(children.costs)
-        self._bytes[number] = self.frontier.model.state_bytes(block.model_states)
+        self._bytes[number] = self.frontier.own_bytes(block.model_states)
         added = np.empty(len(children.costs), dtype=self._type)
         added["cost"], added["index"], added["state"] = children.costs, children.indices, children.states
         added["column"], added["row"] = children.columns, children.parents
         added["depth"], added["block"] = children.depths, number
         self._put(added)
-        room = self.frontier.memory_bytes - self.frontier.step_bytes
+        room = self.frontier.memory_bytes - self.frontier.shared_bytes - self.frontier.step_bytes
         if sum(self._bytes.values()) > room:
             self._drop_states(room // 2)
 
@@ -145,7 +145,7 @@ class OpenNodes:
             "open_parts": np.array([len(part) for part in (self._near, *self._far)], dtype=np.int64),
             "open_cutoff": np.array(self._cutoff),
             "open_next_block": np.array(self._next_block),
-            **pack_states({number: model.states_to_arrays(one) for number, one in self._states.items()}),
+            **pack_states((number, model.states_to_arrays(one)) for number, one in self._states.items()),
         }
 
     def add_arrays(self, saved: dict[str, NDArray[Any]]) -> None:
@@ -165,7 +165,7 @@ class OpenNodes:
         for number, arrays in unpack_states(saved).items():
             self._states[number] = model.states_from_arrays(arrays)
             self._waiting[number] = int((waiting["block"] == number).sum())
-            self._bytes[number] = model.state_bytes(self._states[number])
+            self._bytes[number] = self.frontier.own_bytes(self._states[number])
 
     def _put(self, added: NDArray[Any]) -> None:
         near = added["cost"] <= self._cutoff

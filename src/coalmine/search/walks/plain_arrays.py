@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 Arrays = dict[str, NDArray[Any]]
+
+# The bytes by which arrays are told apart before they are compared.
+BEGINNING = 256
 
 
 def plain_integers(values: NDArray[Any]) -> NDArray[Any]:
@@ -31,17 +34,30 @@ def whole_integers(plain: NDArray[Any], kind: Any) -> NDArray[Any]:
     )
 
 
-def pack_states(batches: Mapping[int, Sequence[NDArray[Any]]]) -> Arrays:
-    """Batches of arrays by number as a few long arrays; thousands of small ones would be slow to write."""
-    parts = [(number, part) for number, arrays in batches.items() for part in arrays]
-    most = max((part.ndim for _, part in parts), default=0)
-    shapes = np.full((len(parts), most), -1, dtype=np.int64)
-    for row, (_, part) in enumerate(parts):
+def pack_states(batches: Iterable[tuple[int, Sequence[NDArray[Any]]]]) -> Arrays:
+    """Numbered batches of arrays as a few long arrays; thousands of small ones would be slow to write. Equal arrays are there once."""
+    numbers, places = [], []
+    unique: list[NDArray[Any]] = []
+    # The places of arrays that begin alike, most of which are equal.
+    alike: dict[tuple[str, tuple[int, ...], bytes], list[int]] = {}
+    for number, arrays in batches:
+        for array in arrays:
+            flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            similar = alike.setdefault((array.dtype.str, array.shape, flat[:BEGINNING].tobytes()), [])
+            place = next((one for one in similar if _equal(unique[one], array)), len(unique))
+            if place == len(unique):
+                unique.append(array)
+                similar.append(place)
+            numbers.append(number)
+            places.append(place)
+    shapes = np.full((len(unique), max((part.ndim for part in unique), default=0)), -1, dtype=np.int64)
+    for row, part in enumerate(unique):
         shapes[row, : part.ndim] = part.shape
-    raw = [np.ascontiguousarray(part).reshape(-1).view(np.uint8) for _, part in parts]
+    raw = [np.ascontiguousarray(part).reshape(-1).view(np.uint8) for part in unique]
     return {
-        "state_numbers": np.array([number for number, _ in parts], dtype=np.int64),
-        "state_types": np.array([part.dtype.str for _, part in parts], dtype=str),
+        "state_numbers": np.array(numbers, dtype=np.int64),
+        "state_places": np.array(places, dtype=np.int64),
+        "state_types": np.array([part.dtype.str for part in unique], dtype=str),
         "state_shapes": shapes,
         "state_bytes": np.concatenate(raw) if raw else np.empty(0, dtype=np.uint8),
     }
@@ -50,15 +66,23 @@ def pack_states(batches: Mapping[int, Sequence[NDArray[Any]]]) -> Arrays:
 def unpack_states(packed: Arrays) -> dict[int, list[NDArray[Any]]]:
     """What `pack_states` packed.
 
-    >>> unpack_states(pack_states({7: [np.array([[1.5, 2.5]])]}))
+    >>> unpack_states(pack_states([(7, [np.array([[1.5, 2.5]])])]))
     {7: [array([[1.5, 2.5]])]}
     """
-    found: dict[int, list[NDArray[Any]]] = {}
+    unique: list[NDArray[Any]] = []
     begin = 0
-    columns = (packed["state_numbers"].tolist(), packed["state_types"].tolist(), packed["state_shapes"])
-    for number, kind, padded in zip(*columns, strict=True):
+    for kind, padded in zip(packed["state_types"].tolist(), packed["state_shapes"], strict=True):
         shape, dtype = tuple(padded[padded >= 0].tolist()), np.dtype(kind)
         end = begin + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        found.setdefault(number, []).append(packed["state_bytes"][begin:end].view(dtype).reshape(shape))
+        unique.append(packed["state_bytes"][begin:end].view(dtype).reshape(shape))
         begin = end
+    found: dict[int, list[NDArray[Any]]] = {}
+    for number, place in zip(packed["state_numbers"].tolist(), packed["state_places"].tolist(), strict=True):
+        found.setdefault(number, []).append(unique[place])
     return found
+
+
+def _equal(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    """Whether two arrays of one type and shape have the same bytes."""
+    first, second = (np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in (one, other))
+    return np.array_equal(first, second)
