@@ -11,6 +11,7 @@ NAMES = (
     "search",
     "enumeration",
     "transformer",
+    "shared_prefix",
     "large_vocabulary",
     "index",
     "epsilon",

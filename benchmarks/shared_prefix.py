@@ -3,13 +3,14 @@
 A Llama-like model with random weights scores 10^4 candidates after a prefix of 4,000 tokens, and walks them token by token. The plain
 way to share a prefix reads it once and copies its keys and values for each row of a batch. Each way runs in a process of its own. Memory
 is what it takes beyond the libraries and the weights, and time is that of the processor. Scoring with copies is measured on a tenth of
-the candidates and scaled, and so is reading full strings from their first token, on a few of them.
+the candidates and scaled, and so is reading full strings from their first token, on one in 500.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import subprocess
 import sys
 import time
@@ -30,7 +31,9 @@ from coalmine.search.walks.enumeration import enumerate_members
 from coalmine.search.walks.frontier import Frontier
 
 END = "<|end|>"
-WAYS = ("shared", "copied", "full strings")
+WAYS = ("shared", "copied")
+# Of how many candidates one is scored, where scoring all takes long.
+SHARES = {"shared": 1, "copied": 10, "full strings": 500}
 
 
 def small_llama(positions: int) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
@@ -48,69 +51,56 @@ def small_llama(positions: int) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFa
     return LlamaForCausalLM(config).eval(), fast
 
 
-def measure(way: str, tokens: int, digits: int, sample: int) -> dict[str, Any]:
-    """Seconds and megabytes of one way, and costs to compare it by."""
+def measure(way: str, what: str, tokens: int, digits: int) -> dict[str, Any]:
+    """Seconds and megabytes of one way to do something."""
     network, tokenizer = small_llama(tokens + 64)
     model = from_transformers(network, tokenizer, name="small Llama")
     if way == "copied":
         model.network.__dict__["sharing"] = None  # as if the model's attention could not be shared
     words = "the quick brown fox jumps over the lazy dog "
     form = Format((words * tokens)[: tokens - 1].rstrip() + f" {{digits:{digits}}}")
-    tree = TokenTree(form, model.tokenizer)
     # One tuple for all of them.
-    context = (*model.context, *tree.prefix)
-    rests = [tuple(model.tokenizer.encode(text[len(form.prefix) :])) for text in form]
-    sequences = [TokenSequence(context, rest) for rest in rests]
-    model.score(sequences[:2])
+    context = (*model.context, *model.tokenizer.encode(form.prefix))
+    rests = [tuple(model.tokenizer.encode(f"{number:0{digits}}")) for number in range(form.size)]
+    sequences = [TokenSequence(context, rest) for rest in rests][:: SHARES[way]]
+    tree = TokenTree(form, model.tokenizer) if what == "walking" else None
+    model.score([TokenSequence(context[:20], rest) for rest in rests[:2]])
     forget_peak()
     before = status("VmRSS")
     began = time.process_time()
-    if way == "full strings":
-        with torch.inference_mode():
-            for sequence in sequences[:sample]:
-                ids = torch.tensor([sequence.context + sequence.target])
-                torch.log_softmax(network(input_ids=ids).logits, dim=-1)
-        scored = (time.process_time() - began) * len(sequences) / sample
-        return {"seconds": scored, "megabytes": (status("VmHWM") - before) / 1024}
-    share = 10 if way == "copied" else 1
-    costs = np.array([one.log_perplexity_bits for one in model.score(sequences[::share])])
-    found = {
-        "seconds": (time.process_time() - began) * share,
-        "megabytes": (status("VmHWM") - before) / 1024,
-    }
-    forget_peak()
-    before = status("VmRSS")
-    began = time.process_time()
-    frontier = Frontier(model, tree)
-    batches = list(enumerate_members(frontier))
-    walked = np.concatenate([one.costs for one in batches])[
-        np.argsort(np.concatenate([one.indices for one in batches]))
-    ]
+    facts: dict[str, Any] = {}
+    if tree is not None:
+        frontier = Frontier(model, tree)
+        batches = list(enumerate_members(frontier))
+        order = np.argsort(np.concatenate([one.indices for one in batches]))
+        costs = np.concatenate([one.costs for one in batches])[order]
+        facts["rows"] = frontier.batch
+    elif way == "full strings":
+        costs = np.array([full_cost(network, one) for one in sequences])
+    else:
+        costs = np.array([one.log_perplexity_bits for one in model.score(sequences)])
     return {
-        **found,
-        "walking_seconds": time.process_time() - began,
-        "walking_megabytes": (status("VmHWM") - before) / 1024,
-        "rows": frontier.batch,
-        "prefix_megabytes": model.state_bytes(frontier.root().model_states) / 2**20,
-        # The walk counts the bits of the prefix too.
-        "difference_bits": float(np.abs((walked[::share] - walked[0]) - (costs - costs[0])).max()),
-        "sum_bits": float((walked - walked[0]).sum()),
+        **facts,
+        "seconds": (time.process_time() - began) * (SHARES[way] if tree is None else 1),
+        "megabytes": (status("VmHWM") - before) / 1024,
+        "prefix_megabytes": model.state_bytes(model.start([context]).states) / 2**20,
+        # The walk counts the bits of the prefix too, which are the same for all.
+        "costs": (costs - costs[0])[:: 500 // (SHARES[way] if tree is None else 1)].tolist(),
     }
 
 
-def in_a_process(way: str, given: argparse.Namespace) -> dict[str, Any]:
+@torch.inference_mode()
+def full_cost(network: LlamaForCausalLM, sequence: TokenSequence) -> float:
+    """The bits of a target, by a plain call of transformers."""
+    ids = torch.tensor([sequence.context + sequence.target])
+    log2 = torch.log_softmax(network(input_ids=ids).logits[0, :-1], dim=-1) / math.log(2)
+    return -float(log2.gather(1, ids[0, 1:, None])[len(sequence.context) - 1 :].sum())
+
+
+def in_a_process(way: str, what: str, given: argparse.Namespace) -> dict[str, Any]:
     """What a new process measures."""
-    sizes = ["--tokens", str(given.tokens), "--digits", str(given.digits), "--sample", str(given.sample)]
-    child = [
-        sys.executable,
-        "-m",
-        "benchmarks.shared_prefix",
-        "--way",
-        way,
-        *sizes,
-        "--threads",
-        str(given.threads),
-    ]
+    child = [sys.executable, "-m", "benchmarks.shared_prefix", "--way", way, "--what", what]
+    child += ["--tokens", str(given.tokens), "--digits", str(given.digits), "--threads", str(given.threads)]
     found: dict[str, Any] = json.loads(
         subprocess.run(child, check=True, capture_output=True, text=True).stdout
     )
@@ -123,26 +113,32 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--digits", type=int, default=4, help="candidates are all numbers with so many digits"
     )
-    parser.add_argument("--sample", type=int, default=20, help="full strings to read")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--way", choices=WAYS, help="measure one way in this process, and print JSON")
+    parser.add_argument("--way", choices=SHARES, help="measure one way in this process, and print JSON")
+    parser.add_argument("--what", choices=("scoring", "walking"), default="scoring")
     given = parser.parse_args(arguments)
     torch.set_num_threads(given.threads)
     if given.way:
-        print(json.dumps(measure(given.way, given.tokens, given.digits, given.sample)))
+        print(json.dumps(measure(given.way, given.what, given.tokens, given.digits)))
         return
     members = 10**given.digits
-    print(f"{members:,} candidates after a prefix of {given.tokens:,} tokens")
-    for way in WAYS:
-        found = in_a_process(way, given)
-        print(f"{way}: scoring {found['seconds']:.1f} s and {found['megabytes']:.0f} MB", end="")
-        if "rows" not in found:
-            print(f" (measured on {given.sample}, scaled)")
-            continue
+    asked = [*((what, way) for what in ("scoring", "walking") for way in WAYS), ("scoring", "full strings")]
+    expected: list[float] = []
+    for what, way in asked:
+        found = in_a_process(way, what, given)
+        if not expected:
+            one = found["prefix_megabytes"]
+            print(
+                f"{members:,} candidates after a prefix of {given.tokens:,} tokens, whose keys and values take {one:.1f} MB"
+            )
+            print(f"one copy for each candidate would take {one * members / 1024:,.0f} GB", flush=True)
+            expected = found["costs"]
+        apart = float(np.abs(np.array(found["costs"]) - np.array(expected)).max())
+        scaled = f", measured on one in {SHARES[way]}" if what == "scoring" and SHARES[way] > 1 else ""
+        rows = f" in batches of {found['rows']:,}" if "rows" in found else ""
         print(
-            f", walking {found['walking_seconds']:.1f} s and {found['walking_megabytes']:.0f} MB in batches of {found['rows']:,}; "
-            f"one prefix is {found['prefix_megabytes']:.1f} MB, all are {found['prefix_megabytes'] * members / 1024:.0f} GB; "
-            f"walking and scoring differ by {found['difference_bits']:.1e} bits, relative costs add up to {found['sum_bits']:,.3f}"
+            f"{what}, {way}: {found['seconds']:.1f} s{scaled}, {found['megabytes']:.0f} MB{rows}; costs differ by {apart:.1e} bits",
+            flush=True,
         )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -15,6 +16,7 @@ from torch import Tensor
 from coalmine.errors import InputError, NotMeasurableError
 from coalmine.grouped import grouped
 from coalmine.models.inference.local import LocalModel
+from coalmine.models.inference.memory import Room
 from coalmine.models.inference.token_scores import TokenScores, check_numbers, log2_softmax
 from coalmine.models.protocols import IntArray, SequenceScore, TokenSequence
 from coalmine.models.transformers.subwords import SubwordTokenizer
@@ -51,6 +53,12 @@ class GapScorer(LocalModel[SubwordTokenizer]):
         self._model = cast("Any", model)
         self._mask, self._closing = mask, closing
         self._adapter = adapter
+        self._room = Room()
+
+    @property
+    def memory_note(self) -> str | None:
+        """What was done because memory ran out, for the record of a run; None if it never did."""
+        return self._room.note
 
     def _facts(self) -> dict[str, Any]:
         """What the record of a run has of every masked model."""
@@ -92,11 +100,14 @@ class GapScorer(LocalModel[SubwordTokenizer]):
     def _ask(self, waiting: dict[tuple[bytes, int], list[tuple[int, int]]], scores: TokenScores) -> None:
         """Score all gaps that wait, and put the results into `scores`."""
         keys = list(waiting)
-        for batch in self._batches([len(row) // 4 for row, _ in keys], answers=1):
+
+        def score(batch: Sequence[int]) -> None:
             rows = np.stack([np.frombuffer(keys[i][0], np.int32) for i in batch])
             logits = self._at_gap(rows, np.array([keys[i][1] for i in batch]))  # (batch, vocabulary)
             wanted = [(place, *one) for place, i in enumerate(batch) for one in waiting[keys[i]]]
             _enter(logits, np.array(wanted, dtype=np.int64), scores)
+
+        self._in_batches([len(row) // 4 for row, _ in keys], score, answers=1)
 
     def _at_gap(self, rows: IntArray, places: IntArray) -> Tensor:
         """Logits at the one gap of each row, (batch, vocabulary); `places` has their positions."""
@@ -106,12 +117,13 @@ class GapScorer(LocalModel[SubwordTokenizer]):
         """How many numbers the widest tensor of a pass holds for one row of this length with this many gaps."""
         raise NotImplementedError
 
-    def _batches(self, lengths: Sequence[int], *, answers: int) -> Iterator[list[int]]:
-        """The indices of rows, in batches of rows of one length: nothing is padded, so no padding can leak into a score."""
+    def _in_batches(
+        self, lengths: Sequence[int], ask: Callable[[Sequence[int]], None], *, answers: int
+    ) -> None:
+        """Ask about the indices of rows, in batches of rows of one length: nothing is padded, so no padding can leak into a score."""
         for length, group in sorted(grouped((length, i) for i, length in enumerate(lengths)).items()):
             most = max(1, NUMBERS_AT_A_TIME // self._numbers(length, answers))
-            for start in range(0, len(group), most):
-                yield group[start : start + most]
+            self._room.in_parts(len(group), length, partial(_ask_part, ask, group), most=most)
 
     def _row(self, sequence: TokenSequence) -> NDArray[np.int32]:
         """A sequence as the model reads it, with nothing hidden."""
@@ -125,6 +137,10 @@ class GapScorer(LocalModel[SubwordTokenizer]):
             if self._adapter
             else cast("contextlib.AbstractContextManager[Any]", self._model.disable_adapter())
         )
+
+
+def _ask_part(ask: Callable[[Sequence[int]], None], group: Sequence[int], begin: int, end: int) -> None:
+    ask(group[begin:end])
 
 
 def hidden_places(tokens: Sequence[int], *, share: float, seed: int) -> list[int]:

@@ -102,7 +102,7 @@ class StatefulModel(FramedModel, LocalModel[ReferenceTokenizer | SubwordTokenize
             chat=self.chat,
         )
         found.load_again = self.load_again
-        found._room = self._room
+        found._room = self._room  # noqa: SLF001 - it is the same memory
         return found
 
     def describe(self) -> dict[str, Any]:

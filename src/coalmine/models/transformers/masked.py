@@ -93,14 +93,17 @@ class MaskedTransformer(GapScorer):
             row[columns[-1]] = self._mask
         filled: list[list[int]] = [[] for _ in sequences]
         most = max((len(own) for own in gaps), default=0)
-        for batch in self._batches([len(row) for row in rows], answers=most):
+
+        def fill(batch: Sequence[int]) -> None:
             which = np.repeat(np.arange(len(batch)), [len(columns[i]) for i in batch])
             places = np.concatenate([columns[i] for i in batch])
             if not len(places):
-                continue
+                return
             logits = self._logits_at(np.stack([rows[i] for i in batch]), which, places)
             for place, token in zip(which.tolist(), likeliest(logits).tolist(), strict=True):
                 filled[batch[place]].append(token)
+
+        self._in_batches([len(row) for row in rows], fill, answers=most)
         return filled
 
     def solves_masking(

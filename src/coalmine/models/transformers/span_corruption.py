@@ -89,13 +89,16 @@ class SpanCorruptionModel(GapScorer):
         self._check_at_rest()
         cuts = [self._cut(sequence, own) for sequence, own in zip(sequences, gaps, strict=True)]
         filled: list[list[int]] = [[] for _ in cuts]
-        for batch in self._batches([len(cut.row) for cut in cuts], answers=1):
+
+        def fill(batch: Sequence[int]) -> None:
             scripts = _side_by_side([cuts[i].script for i in batch], self._start)
             asked = _side_by_side([cuts[i].asked for i in batch], 0).astype(bool)
             written = self._decode(np.stack([cuts[i].row for i in batch]), scripts, asked)
             for i, tokens, own in zip(batch, written, asked, strict=True):
                 found = dict(zip(sorted(gaps[i]), tokens[own].tolist(), strict=True))
                 filled[i] = [found[place] for place in gaps[i]]
+
+        self._in_batches([len(cut.row) for cut in cuts], fill, answers=1)
         return filled
 
     @torch.inference_mode()
@@ -120,7 +123,8 @@ class SpanCorruptionModel(GapScorer):
         cuts = [self._cut(sequence, own) for sequence, own in zip(sequences, gaps, strict=True)]
         solved = [False] * len(cuts)
         longest = max((len(cut.script) for cut in cuts), default=0)
-        for batch in self._batches([len(cut.row) for cut in cuts], answers=longest):
+
+        def solve(batch: Sequence[int]) -> None:
             scripts = _side_by_side([cuts[i].script for i in batch], self._start)
             logits = self._logits(np.stack([cuts[i].row for i in batch]), scripts[:, :-1])
             expected = (
@@ -129,6 +133,8 @@ class SpanCorruptionModel(GapScorer):
             for i, tokens in zip(batch, expected, strict=True):
                 truth, asked = cuts[i].script[1:], cuts[i].asked[1:]
                 solved[i] = bool((tokens[: len(truth)] == truth)[asked].all())
+
+        self._in_batches([len(cut.row) for cut in cuts], solve, answers=longest)
         return solved
 
     def _at_gap(self, rows: IntArray, places: IntArray) -> Tensor:
