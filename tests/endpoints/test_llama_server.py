@@ -163,7 +163,7 @@ def home(url, chat, weights, tmp_path_factory):
 
 
 def done(*arguments, code=0):
-    ended = command(*arguments)
+    ended = command(*map(str, arguments))
     assert ended.code == code, ended.said
     return ended.said
 
