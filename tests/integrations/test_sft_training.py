@@ -16,7 +16,6 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 # TRL trains with gradient checkpointing and in bfloat16 unless it is told not to.
 CASES = {
-    "LoRA": {},
     "LoRA, reentrant checkpoints": {"gradient_checkpointing_kwargs": {"use_reentrant": True}},
     "LoRA, float32 without checkpoints": {"gradient_checkpointing": False, "bf16": False},
     "LoRA, packing": {"packing": True, "max_length": 64},
