@@ -71,9 +71,9 @@ def result_directory(named: str | os.PathLike[str], audit: str, file_name: str) 
 
 
 def beside(place: str | os.PathLike[str]) -> tuple[Path, ...]:
-    """Where else the results of a named directory are: for a model's directory its audit directory, if there is one."""
+    """Where else the results of a named place are: for a model's directory or file its audit directory, if there is one."""
     directory = audit_directory(place)
-    return (directory,) if Path(place).is_dir() and directory.is_dir() else ()
+    return (directory,) if Path(place).exists() and directory.is_dir() else ()
 
 
 def _with_a_name(place: Path) -> Path:

@@ -20,6 +20,7 @@ from coalmine.evidence.grouping import runs_by_model
 from coalmine.evidence.originals import check_manifest
 from coalmine.evidence.run import OF_TRAINING, Located, Run
 from coalmine.models.reference.checkpoint import WEIGHTS_FILE
+from coalmine.models.transformers.model_files import GGUF_ENDING
 from coalmine.records.documents import Document
 from coalmine.records.run_record import RUN_RECORDS, is_ours
 from coalmine.storage.links import real_path, refuse_circle
@@ -71,11 +72,12 @@ def read_runs(
 def _files_below(
     place: Path, kinds: Sequence[Document[Any]], aside: Sequence[Document[Any]]
 ) -> Iterator[Path]:
-    if place.is_file():
+    is_model = place.is_file() and place.name.lower().endswith(GGUF_ENDING)
+    if place.is_file() and not is_model:
         yield place
         return
     refuse_circle(place)
-    if not place.is_dir():
+    if not place.is_dir() and not is_model:
         raise InputError(f"{place} does not exist; name a directory with results, or a result")
     refuse_circle(audit_directory(place))
     for top in (place, *beside(place)):

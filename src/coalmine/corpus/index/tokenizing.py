@@ -25,7 +25,7 @@ from coalmine.models.reference.tokens import (
 )
 from coalmine.models.transformers.chat import rendered_chat, template_sha256
 from coalmine.models.transformers.libraries import as_model_error
-from coalmine.models.transformers.model_files import TOKENIZER_FILE, check_json
+from coalmine.models.transformers.model_files import TOKENIZER_FILE, check_json, gguf_file_in
 from coalmine.models.transformers.subwords import SubwordTokenizer, encoded
 from coalmine.models.transformers.token_ids import check_ids, check_vocabulary, check_written_ids
 from coalmine.records.chat import Turn
@@ -229,9 +229,12 @@ def tokenizer_sha256(given: str | os.PathLike[str] | object) -> str:
 
 
 def _from_directory(directory: Path) -> IndexTokenizer:
+    gguf = gguf_file_in(directory)
+    if gguf is not None:
+        return _from_gguf(gguf)
     if not directory.is_dir():
         raise InputError(
-            f"tokenizer not found: {directory} is not a directory; name a model's directory, or the word 'bytes'"
+            f"tokenizer not found: {directory} is neither a directory nor a .gguf file; name a model, or the word 'bytes'"
         )
     trained_here = saved_tokenizer(directory)
     if trained_here is not None:
@@ -245,6 +248,18 @@ def _from_directory(directory: Path) -> IndexTokenizer:
     tokenizer = SubwordTokens(*_as_transformers_reads(directory))
     check_written_ids(directory, tokenizer._backend)  # noqa: SLF001 - of this module
     return tokenizer
+
+
+def _from_gguf(path: Path) -> IndexTokenizer:
+    try:
+        from coalmine.models.transformers.gguf_files import load_gguf_tokenizer, read_gguf
+
+        loaded = load_gguf_tokenizer(read_gguf(path))
+    except ImportError:
+        raise MissingExtraError("the tokenizer of a GGUF file", "transformers", "quantized") from None
+    return SubwordTokens(
+        loaded.backend_tokenizer.to_str(), loaded if getattr(loaded, "chat_template", None) else None
+    )
 
 
 def _as_transformers_reads(directory: Path) -> tuple[str, Any]:

@@ -13,7 +13,12 @@ from torch import Tensor, nn
 from coalmine.errors import ModelError, NotMeasurableError
 from coalmine.models.protocols import IntArray, Tokenizer, TokenSequence
 from coalmine.models.resolution import PRECISION_BITS
-from coalmine.models.transformers.quantization import parameters_of, quantization_of_live, quantized_part
+from coalmine.models.transformers.quantization import (
+    ImportedFirst,
+    parameters_in,
+    quantization_of_live,
+    quantized_part,
+)
 
 _SCORED_IN = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
@@ -27,6 +32,9 @@ class LocalModel(Generic[_Tokenizer]):
         self, network: nn.Module, tokenizer: _Tokenizer, *, name: str, origin: dict[str, Any] | None
     ) -> None:
         """`origin` goes into the record of a run."""
+        part = quantized_part(network)
+        if part is not None or any(hasattr(one, "peft_config") for one in network.modules()):
+            self._imported = ImportedFirst()  # before all that needs it
         self._weights = network.eval()
         self._tokenizer = tokenizer
         self._name = name
@@ -39,7 +47,6 @@ class LocalModel(Generic[_Tokenizer]):
         self._device, self._dtype = getattr(network, "input_device", parameter.device), parameter.dtype
         if self._dtype not in _SCORED_IN:
             raise ModelError(f"a model is scored in float64, float32, bfloat16 or float16, got {self._dtype}")
-        part = quantized_part(network)
         self._quantization = None if part is None else quantization_of_live(part)
 
     @property
@@ -93,11 +100,10 @@ class LocalModel(Generic[_Tokenizer]):
     @cached_property
     def _stored(self) -> dict[str, Any]:
         """What quantized weights are, and how many: a tensor of them has fewer numbers than it stands for."""
-        part = quantized_part(self._weights)
-        if part is None or self._quantization is None:
+        if self._quantization is None:
             return {}
         return {
-            "parameters": parameters_of(self._weights, part),
+            "parameters": parameters_in(self._weights),
             "quantization": self._quantization.described(),
         }
 

@@ -106,6 +106,23 @@ def quantization_in(path: Path, document: dict[str, Any]) -> StoredWeights | Non
     return found
 
 
+class ImportedFirst:
+    """The first attribute of a model that is sent to other processes, which import bitsandbytes there as loading does here.
+
+    PEFT imports it too, wherever it is installed.
+    """
+
+    def __reduce__(self) -> tuple[Any, tuple[()]]:
+        return imported_first, ()
+
+
+def imported_first() -> ImportedFirst:
+    """Import bitsandbytes if it is there, without a connection or a line of its log."""
+    if find_spec(BITSANDBYTES) is not None:
+        _import_bitsandbytes()
+    return ImportedFirst()
+
+
 def _import_bitsandbytes() -> None:
     """Import the library while no connection can be opened: on some processors it would fetch code from a hub."""
     # It would write a line for each product of 8-bit weights.
@@ -213,8 +230,11 @@ def quantization_of_live(model: Any) -> StoredWeights:
     return quantization_of(setting if isinstance(setting, dict) else setting.to_dict())
 
 
-def parameters_of(network: Any, model: Any) -> int:
-    """The number of parameters of a network with a quantized `model` in it: packed weights count as what they stand for."""
+def parameters_in(network: Any) -> int:
+    """The number of parameters of a network: packed weights count as what they stand for."""
+    model = quantized_part(network)
+    if model is None:
+        return sum(one.numel() for one in network.parameters())
     outline = _outline_of(model)
     # Adapters are put into the model, and rename what they are put on.
     names = {name for name, _ in outline.named_parameters(remove_duplicate=False)}

@@ -18,6 +18,7 @@ from coalmine.errors import AlteredError, ContradictionError, InputError, Missin
 from coalmine.evidence.directories import audit_directory, audited_model, beside, model_of_result
 from coalmine.evidence.originals import check_manifest, measured_weights
 from coalmine.evidence.run import Located
+from coalmine.models.transformers.model_files import GGUF_ENDING
 from coalmine.progress import Progress, Silent
 from coalmine.records.documents import Document, is_there, read_sealed
 from coalmine.records.documents import beside as companion
@@ -101,7 +102,7 @@ def _tops(given: list[Path]) -> Iterator[Path]:
         if not place.exists():
             raise InputError(f"{place} does not exist; name a directory that coalmine wrote to")
         yield place
-        if place.is_dir():
+        if place.is_dir() or place.name.lower().endswith(GGUF_ENDING):
             yield from beside(place)
             model = audited_model(place)
             if model is not None and model.is_dir():

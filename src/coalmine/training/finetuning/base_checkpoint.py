@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from coalmine.errors import MissingExtraError, ModelError
+from coalmine.models.devices import AUTO
 from coalmine.models.offline import offline
 from coalmine.models.transformers.adapter_base import base_of_adapter
 from coalmine.models.transformers.libraries import as_model_error, quiet
@@ -21,6 +22,7 @@ from coalmine.models.transformers.model_files import (
     read_object,
     tokenizer_files,
 )
+from coalmine.models.transformers.quantization import SETTING, quantization_in
 from coalmine.storage.files import sha256_of_file, to_json
 
 if TYPE_CHECKING:
@@ -70,6 +72,18 @@ def base_in(directory: Path) -> Base:
     )
 
 
+def check_trainable(directory: Path, options: FinetuningOptions) -> None:
+    """Refuse to train weights that are quantized; LoRA leaves them as they are."""
+    if options.lora_rank:
+        return
+    stored = quantization_in(directory / CONFIG_FILE, read_object(directory / CONFIG_FILE))
+    if stored is not None and stored.unpacked_by is None:
+        raise ModelError(
+            f"the weights of {directory} are quantized by {stored.method}, so they cannot be trained themselves; train LoRA adapters on "
+            "them (--lora-rank 8)"
+        )
+
+
 class TunedNetwork(NamedTuple):
     """A network that is fine-tuned, and how an audit reads texts with it."""
 
@@ -86,12 +100,14 @@ def open_base(directory: Path, options: FinetuningOptions) -> TunedNetwork:
         from coalmine.models.transformers.pretrained import load_pretrained
     except ImportError:
         raise MissingExtraError("fine-tuning a checkpoint", "transformers", "transformers") from None
+    # Quantized weights, and what is beside them, have a precision of their own.
+    plain = not read_object(directory / CONFIG_FILE).get(SETTING)
     found = load_pretrained(
         directory,
         "AutoModelForCausalLM",
         "a causal language model",
         device=options.device,
-        precision=options.precision,
+        precision=options.precision if plain else AUTO,
     )
     with quiet():
         reader = from_transformers(found.model, found.tokenizer, context=options.context)

@@ -74,7 +74,10 @@ class FinetuningOptions(Options, frozen=True, kw_only=True, forbid_unknown_field
             "What each document follows: auto (BOS, or end of text), bos, eot or none; docs/guides/models.md."
         ),
     ] = "auto"
-    device: Annotated[str, Option("Where the model is trained, such as cpu or cuda.")] = "cpu"
+    # Recorded as the one that was taken: the weights end alike on one device only.
+    device: Annotated[
+        str, Option("Where the model is trained, such as cpu or cuda:1; auto takes cuda, mps, xpu or cpu.")
+    ] = "auto"
     precision: Annotated[PrecisionName, Option("float32 (the default) or float64.")] = "float32"
     seed: Annotated[int, SEED] = 0
     # Sums are rounded by how they are split, so the number is part of what decides the bytes.

@@ -15,6 +15,7 @@ from coalmine.engines.threads import computing_threads
 from coalmine.engines.units import Running
 from coalmine.errors import CorpusError
 from coalmine.models.transformers.libraries import quiet
+from coalmine.models.transformers.quantization import parameters_in
 from coalmine.randomness import child_seed
 from coalmine.training.data import IGNORED, TrainingText, hold_out
 from coalmine.training.epochs import BITS, EpochRun, Position, StepData
@@ -153,7 +154,7 @@ class FinetuningRun(EpochRun):
             windows=len(self.training.tokens),
             window=self.length,
             context=str(self.tuned.reader.describe()["context"]),
-            parameters=sum(one.numel() for one in self.network.parameters()),
+            parameters=parameters_in(self.network),
             trained_parameters=sum(one.numel() for one in self.learning.parameters()),
             epochs=self.position.epochs,
             privacy=self._claim(),

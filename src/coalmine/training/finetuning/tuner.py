@@ -13,6 +13,7 @@ from coalmine.engines.engine import Engine, open_engine
 from coalmine.engines.ledger import UNITS_FILE, Ledger
 from coalmine.engines.units import Arrays
 from coalmine.errors import CorpusError, InputError, ModelOutputError
+from coalmine.models.devices import usable_device
 from coalmine.models.reference.checkpoint import check_readable_name, finetuning_of, require_torch
 from coalmine.progress import Progress, Silent
 from coalmine.storage.files import (
@@ -26,7 +27,12 @@ from coalmine.storage.files import (
 from coalmine.storage.unfinished import sole_use
 from coalmine.storage.work_files import remove_abandoned
 from coalmine.training.data import TrainingText, read_corpus
-from coalmine.training.finetuning.base_checkpoint import base_in, result_files, taken_over_from
+from coalmine.training.finetuning.base_checkpoint import (
+    base_in,
+    check_trainable,
+    result_files,
+    taken_over_from,
+)
 from coalmine.training.finetuning.options import FinetuningOptions, finetuning_options
 from coalmine.training.finetuning.record import (
     FINETUNINGS,
@@ -89,6 +95,7 @@ def finetune(
     """
     chosen, directory = finetuning_options(options), Path(out)
     require_torch("fine-tuning")
+    chosen = msgspec.structs.replace(chosen, device=usable_device(chosen.device, chosen.precision))
     check_readable_name(directory)
     start = Path(base).absolute()
     taken_over = [] if chosen.lora_rank else taken_over_from(start)
@@ -98,6 +105,7 @@ def finetune(
         raise InputError(f"{directory} is the base, which stays as it is; choose another directory")
     with no_empty_directory(directory), sole_use(directory):
         known = base_in(start)
+        check_trainable(start, chosen)
         by_user = isinstance(chosen.private, PrivateOptions) and chosen.private.unit == "user"
         text = _read(Path(data), None if valid is None else Path(valid), fields, by_user=by_user)
         work = FinetuningWork(start, known, text, chosen)
