@@ -196,11 +196,29 @@ def test_a_diverging_run_is_an_error_and_not_a_model(planted, tmp_path):
         ("gru", {"learning_rate": 0.0}, "learning_rate must be positive"),
         ("gru", {"optimizer": "magic"}, "magic"),
         ("transformer", {"hidden": 30, "heads": 4}, "multiple"),
+        ("gru", {"device": "abacus"}, "cannot be put on 'abacus'"),
+        (
+            "gru",
+            {"device": "auto", "dp_noise": 1.0},
+            "private training of reference models runs on the CPU, got device='auto'",
+        ),
     ],
 )
 def test_wrong_options(preset, options, message, planted, tmp_path):
     with pytest.raises(InputError, match=message):
         train(planted.corpus.parent, out=tmp_path / "model", preset=preset, **options)
+
+
+def test_the_device_that_was_taken_is_recorded(planted, tmp_path):
+    trained = train(
+        planted.corpus.parent, out=tmp_path / "auto", preset="gru", device="auto", **SMALL | {"epochs": 1}
+    )
+    if torch.cuda.is_available() or torch.backends.mps.is_available() or torch.xpu.is_available():
+        assert trained.record.options.device != "cpu"
+        return
+    assert trained.record.options.device == "cpu"
+    train(planted.corpus.parent, out=tmp_path / "cpu", preset="gru", **SMALL | {"epochs": 1})
+    assert files_of(tmp_path / "auto") == files_of(tmp_path / "cpu")
 
 
 def test_a_network_that_does_not_fit_into_memory_is_refused():

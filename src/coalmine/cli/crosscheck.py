@@ -40,7 +40,7 @@ class CrosscheckArguments(Arguments, frozen=True, kw_only=True):
         str | None,
         Option("char-lstm by default, and translation for pairs; `coalmine train` lists the others."),
     ] = None
-    training: Annotated[dict[str, Any], Changes(TrainingOptions, without=("seed", "threads"))]
+    training: Annotated[dict[str, Any], Changes(TrainingOptions, without=("seed", "threads", "device"))]
     reveal: Annotated[
         bool, Option("Show and keep the text over which the models disagree; without it, it is masked.")
     ] = False

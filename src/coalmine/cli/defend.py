@@ -54,7 +54,9 @@ class Defend(Arguments, frozen=True, kw_only=True):
             "The directory of a transformers checkpoint, which is fine-tuned instead of training a preset."
         ),
     ] = None
-    training: Annotated[dict[str, Any], Changes(TrainingOptions, without=("seed", "threads", "holdout"))]
+    training: Annotated[
+        dict[str, Any], Changes(TrainingOptions, without=("seed", "threads", "device", "holdout"))
+    ]
     private: Annotated[
         dict[str, Any], Changes(PrivateOptions, without=("epsilon", "noise", "delta"), prefix=PREFIX)
     ]

@@ -74,7 +74,7 @@ def load_model(
     is_file = os.path.isfile(directory) and directory.name.lower().endswith(GGUF_ENDING)  # noqa: PTH113
     if not is_file and not os.path.isdir(directory):  # noqa: PTH112
         raise ModelError(
-            f"model not found: {directory} is neither a directory nor a .gguf file; name a directory that `coalmine train` or transformers "
+            f"model not found: {directory} is not a directory or a .gguf file; name a directory that `coalmine train` or transformers "
             "wrote, a .gguf file, the URL of an endpoint, or python:module:function"
         )
     check_readable_name(directory)

@@ -37,6 +37,14 @@ class LessonBatch(NamedTuple):
         flat = of_places.flatten(0, 1)
         return flat if self.places is None else flat.index_select(0, self.places)
 
+    def on(self, device: str) -> LessonBatch:
+        """The same on a device."""
+        if device == "cpu":
+            return self
+        read = tuple(part.to(device) for part in self.read)
+        places = None if self.places is None else self.places.to(device)
+        return self._replace(read=read, expected=self.expected.to(device), places=places)
+
 
 class Lessons(Protocol):
     """What differs between texts and pairs; all else of a run is the same."""
@@ -64,9 +72,11 @@ def lessons_of(data: TrainingData, options: TrainingOptions) -> Lessons:
     shape = {name: getattr(options, name) for name in config.__struct_fields__ if name != "vocabulary"}
     with enough_memory(options):
         if data.sources is None:
-            network = build_network(NetworkConfig(vocabulary=data.tokenizer.size, **shape))
+            network = build_network(NetworkConfig(vocabulary=data.tokenizer.size, **shape)).to(options.device)
             return TextLessons(network, data, options)
-        pairs = build_pair_network(PairNetworkConfig(vocabulary=data.tokenizer.size, **shape))
+        pairs = build_pair_network(PairNetworkConfig(vocabulary=data.tokenizer.size, **shape)).to(
+            options.device
+        )
         return PairLessons(pairs, data, data.sources, options)
 
 

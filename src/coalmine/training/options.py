@@ -80,6 +80,10 @@ class TrainingOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=
     # Sums are rounded by how they are split, so the number is part of what decides the bytes. One is the default because two
     # gain little for models of this size, and lose much where the cores are shared.
     threads: Annotated[int, Option("CPU threads; more are seldom faster for small models.")] = 1
+    # Recorded as the one that was taken. The CPU is the default because other devices may round the same sums in another way each time.
+    device: Annotated[
+        str, Option("Where it is trained: cpu (repeatable to the byte), cuda, mps, xpu or auto for any.")
+    ] = "cpu"
     # Of differentially private training; absent for any other.
     private: PrivateOptions | msgspec.UnsetType = msgspec.UNSET
 

@@ -115,13 +115,15 @@ class TrainingRun(EpochRun):
         self.carried: State = ()
         resumed = self._resumed(_TrainingPosition)
         if resumed is not None:
-            (self.best, self.carried), self.position = resumed
+            (self.best, carried), self.position = resumed
+            self.carried = tuple(part.to(options.device) for part in carried)
 
     def _batches(self) -> Sequence[StepData]:
         return self.lessons.training(self.position.epoch)
 
     def _learn(self, batch: Any) -> float:
         tokens: int = batch.tokens
+        batch = batch.on(self.options.device)
         self.optimizer.zero_grad(set_to_none=True)
         logits, state = self.lessons.predict(batch, self.carried)
         self.carried = tuple(part.detach() for part in state)
@@ -167,7 +169,8 @@ class TrainingRun(EpochRun):
         self.network.eval()
         carried: State = ()
         loss, tokens = 0.0, 0
-        for batch in self.lessons.validation():
+        for one in self.lessons.validation():
+            batch = one.on(self.options.device)
             logits, carried = self.lessons.predict(batch, carried)
             loss += float(_summed_loss(logits, batch))
             tokens += batch.tokens

@@ -8,15 +8,19 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from coalmine.corpus.files.documents import Fields
 from coalmine.engines.engine import Engine
 from coalmine.engines.ledger import Ledger
 from coalmine.errors import InputError
+from coalmine.models.devices import usable_device
+from coalmine.models.reference.checkpoint import require_torch
 from coalmine.models.reference.tokens import ReferenceTokenizer
 from coalmine.progress import Progress
 from coalmine.training.data import Documents, text_of
 from coalmine.training.family import CorpusFiles, Goal, InMemory, TrainedModel, family_fingerprint, reach
-from coalmine.training.options import options_of
+from coalmine.training.options import TrainingOptions, options_of
 from coalmine.training.record import Watcher
 from coalmine.training.work import Member
 
@@ -57,10 +61,23 @@ def train(
     >>> trained.record.epochs[-1].validation_loss_bits  # doctest: +SKIP
     2.31
     """
-    goal = Goal(Path(out), Member(options_of(preset, options), _checked(watch)))
+    goal = Goal(Path(out), Member(_chosen(preset, options), _checked(watch)))
     ledger = Ledger(out, seconds_between_saves=snapshot_seconds)
     [trained] = reach([goal], CorpusFiles(data, valid, fields), ledger, engine=engine, progress=progress)
     return trained
+
+
+def _chosen(preset: str, changes: dict[str, Any]) -> TrainingOptions:
+    """The options, with the device that they mean on this machine."""
+    found = options_of(preset, changes)
+    if found.device == "cpu":
+        return found
+    if found.private is not msgspec.UNSET:
+        raise InputError(
+            f"private training of reference models runs on the CPU, got device={found.device!r}; leave it out"
+        )
+    require_torch("training")
+    return msgspec.structs.replace(found, device=usable_device(found.device))
 
 
 def train_documents(
@@ -100,7 +117,7 @@ def train_documents(
     documents = Documents(
         list(texts), None if sources is None else list(sources), None if users is None else list(users)
     )
-    goal = Goal(Path(out), Member(options_of(preset, options), None))
+    goal = Goal(Path(out), Member(_chosen(preset, options), None))
     ledger = Ledger(out, seconds_between_saves=snapshot_seconds)
     text = text_of(documents, tokenizer=tokenizer)
     [trained] = reach([goal], InMemory(text), ledger, engine=engine, progress=progress)
@@ -136,7 +153,7 @@ def train_family(
     goals = []
     for directory, preset, seed in directories_of_family(out, presets, seeds):
         watcher = _checked(watch(seed) if callable(watch) else watch)
-        chosen = options_of(preset, {**options, "seed": seed})
+        chosen = _chosen(preset, {**options, "seed": seed})
         goals.append(Goal(directory, Member(chosen, watcher, label=directory.name)))
     ledger = Ledger(out, seconds_between_saves=snapshot_seconds)
     shared = options_of("char-lstm", options)

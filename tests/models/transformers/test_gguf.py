@@ -10,7 +10,9 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from coalmine import load_model, score_texts
+from coalmine.corpus.index.tokenizing import tokenizer_sha256
 from coalmine.errors import ModelError
+from coalmine.evidence.directories import audit_directory, beside
 from coalmine.models import from_transformers
 from coalmine.models.transformers.gguf_files import GgufContent, load_gguf_tokenizer
 from models.real_tokenizers import file_of
@@ -58,6 +60,16 @@ def test_a_file_is_the_model_that_it_was_made_from(written, capfd):
     )
     assert load_model(path, precision="float64").describe()["precision"] == "float64"
     assert capfd.readouterr() == ("", "")
+
+
+def test_results_and_indexes_of_a_file(written, tmp_path):
+    path = tmp_path / "model.gguf"
+    shutil.copy(written[0], path)
+    assert tokenizer_sha256(path) == tokenizer_sha256(tmp_path)
+    assert audit_directory(path).name == "model.gguf-audit"
+    assert beside(path) == ()
+    audit_directory(path).mkdir()
+    assert beside(path) == (audit_directory(path),)
 
 
 def test_neighbors_of_a_file_are_not_read(written, tmp_path):
@@ -138,7 +150,7 @@ def test_damaged_and_divided_files_are_refused(written, tmp_path):
         load_model(written[0], device_map="auto")
     with pytest.raises(ModelError, match="is read as a causal model"):
         load_model(written[0], kind="masked")
-    with pytest.raises(ModelError, match="neither a directory nor a"):
+    with pytest.raises(ModelError, match="is not a directory or a"):
         load_model(tmp_path / "absent.gguf")
 
 

@@ -1,5 +1,6 @@
 """Checkpoints of bitsandbytes: loaded as they are, with the numbers of a plain loop, and refused if they are not what they say."""
 
+import json
 import math
 import shutil
 
@@ -9,9 +10,10 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
-from coalmine import load_model, score_texts
+from coalmine import finetune, load_model, score_texts
 from coalmine.errors import ModelError
 from coalmine.models import from_transformers
+from coalmine.models.devices import usable_device
 from models.tiny_transformers import byte_level, tiny
 
 pytest.importorskip("bitsandbytes")
@@ -87,24 +89,22 @@ def test_a_live_model_is_recorded_as_quantized_and_can_be_trained_on(saved):
     )  # which bitsandbytes rearranges on some processors
 
 
-@pytest.mark.parametrize("kind", ["nf4", "int8"])
-def test_an_adapter_on_quantized_weights(saved, tmp_path, kind):
-    base = AutoModelForCausalLM.from_pretrained(saved / kind, device_map={"": "cpu"})
+def test_an_adapter_on_quantized_weights(saved, tmp_path):
+    base = AutoModelForCausalLM.from_pretrained(saved / "nf4", device_map={"": "cpu"})
     adapted = get_peft_model(
         base, LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
     )
     adapted.save_pretrained(tmp_path)
     model = load_model(tmp_path)
-    off = 1e-3 if kind == "nf4" else 0.2
-    expected = [plain_bits(saved / kind, text, tmp_path) for text in TEXTS]
-    assert [score_texts(model, [text])[0] for text in TEXTS] == pytest.approx(expected, abs=off)
+    expected = [plain_bits(saved / "nf4", text, tmp_path) for text in TEXTS]
+    assert [score_texts(model, [text])[0] for text in TEXTS] == pytest.approx(expected, abs=1e-3)
     alone = [score_texts(model.reference, [text])[0] for text in TEXTS]
-    assert alone == pytest.approx([plain_bits(saved / kind, text) for text in TEXTS], abs=off)
+    assert alone == pytest.approx([plain_bits(saved / "nf4", text) for text in TEXTS], abs=1e-3)
     assert abs(expected[0] - alone[0]) > 1
     described = model.describe()
     own = sum(one.numel() for name, one in adapted.named_parameters() if "lora" in name)
     assert described["quantization"]["method"] == "bitsandbytes"
-    assert described["parameters"] == load_model(saved / kind).describe()["parameters"] + own
+    assert described["parameters"] == load_model(saved / "nf4").describe()["parameters"] + own
 
 
 def refusal(directory, **options):
@@ -132,6 +132,49 @@ def test_weights_that_are_not_what_they_say_are_refused(saved, tmp_path, kind, c
     change(tensors)
     save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
     assert said in refusal(directory)
+
+
+def test_only_adapters_are_trained_on_quantized_weights(saved, tmp_path):
+    (tmp_path / "corpus.txt").write_text("one line of text\nand another one\n" * 8)
+    with pytest.raises(ModelError, match="quantized by bitsandbytes, so they cannot be trained themselves"):
+        finetune(saved / "nf4", tmp_path / "corpus.txt", out=tmp_path / "whole")
+    tuned = finetune(
+        saved / "nf4", tmp_path / "corpus.txt", out=tmp_path / "lora", lora_rank=2, epochs=1, holdout=0.0
+    )
+    assert tuned.record.options.device == usable_device("auto")
+    described = load_model(tmp_path / "lora").describe()
+    assert described["quantization"]["bits"] == 4
+    assert described["parameters"] == tuned.record.parameters
+
+
+def test_eight_bits_of_floating_point_are_dequantized(saved, tmp_path):
+    """As large models are published: a scale for each block of a matrix."""
+    plain, packed = {}, {}
+    for name, tensor in load_file(saved / "plain" / "model.safetensors").items():
+        plain[name] = packed[name] = tensor.bfloat16()
+        if "proj" in name:
+            scale = tensor.abs().max() / 448
+            packed[name], packed[f"{name}_scale_inv"] = (
+                (tensor / scale).to(torch.float8_e4m3fn),
+                scale.reshape(1, 1),
+            )
+            plain[name] = (packed[name].float() * scale).bfloat16()
+    for kind, tensors in (("unpacked", plain), ("fp8", packed)):
+        shutil.copytree(saved / "plain", tmp_path / kind)
+        byte_level().save_pretrained(tmp_path / kind)
+        save_file(tensors, tmp_path / kind / "model.safetensors", metadata={"format": "pt"})
+    path = tmp_path / "fp8" / "config.json"
+    settings = {"quant_method": "fp8", "weight_block_size": [128, 128], "activation_scheme": "dynamic"}
+    path.write_text(
+        json.dumps({**json.loads(path.read_text()), "dtype": "bfloat16", "quantization_config": settings})
+    )
+    model = load_model(tmp_path / "fp8")
+    assert (
+        score_texts(model, TEXTS).tolist() == score_texts(load_model(tmp_path / "unpacked"), TEXTS).tolist()
+    )
+    described = model.describe()
+    assert described["quantization"] == {"method": "fp8", "bits": 8, "dequantized": True}
+    assert described["precision"] == "bfloat16"
 
 
 @pytest.mark.parametrize("precision", ["float64", "bfloat16"])

@@ -234,7 +234,7 @@ def _from_directory(directory: Path) -> IndexTokenizer:
         return _from_gguf(gguf)
     if not directory.is_dir():
         raise InputError(
-            f"tokenizer not found: {directory} is neither a directory nor a .gguf file; name a model, or the word 'bytes'"
+            f"tokenizer not found: {directory} is not a directory or a .gguf file; name a model, or the word 'bytes'"
         )
     trained_here = saved_tokenizer(directory)
     if trained_here is not None:

@@ -112,7 +112,7 @@ class _Unlearner:
     """One model, and what it is to forget."""
 
     def __init__(self, source: Path, options: UnlearnOptions, progress: Progress) -> None:
-        loaded = load_model(source)
+        loaded = load_model(source, device="cpu")
         if not isinstance(loaded, StatefulModel) or not isinstance(loaded.tokenizer, ReferenceTokenizer):
             raise ModelError(
                 f"{source} is not a model of single texts of `coalmine train`, the only kind that unlearning is offered for; name one"
