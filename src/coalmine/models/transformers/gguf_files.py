@@ -136,6 +136,7 @@ def load_gguf_model(content: GgufContent, auto_class: Any, kind: str, precision:
         ):
             model, loading = auto_class.from_pretrained(
                 **place,
+                config=config,
                 dtype=getattr(torch, content.precision if precision == AUTO else precision),
                 quantization_config=GgufConfig(dequantize=True),
                 output_loading_info=True,
@@ -148,8 +149,8 @@ def load_gguf_model(content: GgufContent, auto_class: Any, kind: str, precision:
     return model
 
 
-def load_gguf_tokenizer(content: GgufContent) -> Any:
-    """The tokenizer in a GGUF file, as transformers reads it."""
+def load_gguf_tokenizer(content: GgufContent, config: Any = None) -> Any:
+    """The tokenizer in a GGUF file, as transformers reads it; with the config of its model, the header need not be read again."""
     from transformers import AutoTokenizer
 
     path = content.path
@@ -159,7 +160,7 @@ def load_gguf_tokenizer(content: GgufContent) -> Any:
         _alone(path) as place,
         as_model_error(f"the tokenizer of {path} cannot be loaded", _CONVERT),
     ):
-        tokenizer = AutoTokenizer.from_pretrained(**place)
+        tokenizer = AutoTokenizer.from_pretrained(**place, config=config)
         from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS as KNOWN
 
         tokens: set[str] = set(tokenizer.get_vocab()) - set(tokenizer.get_added_vocab())

@@ -123,7 +123,7 @@ def load_gguf(path: Path, kind: str, *, device: str, precision: str) -> Pretrain
     content = read_gguf(path)
     model = load_gguf_model(content, AutoModelForCausalLM, kind, precision, placed)
     _align(model)
-    tokenizer = load_gguf_tokenizer(content)
+    tokenizer = load_gguf_tokenizer(content, model.config)
     check_ids(tokenizer.backend_tokenizer, _rows(model), f"the tokenizer of {path}")
     origin = {
         "weights": path.name,
