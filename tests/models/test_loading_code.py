@@ -18,6 +18,7 @@ KNOWN = {
     "models/transformers/model_files.py",
     "models/transformers/peft_adapters.py",
     "models/transformers/pretrained.py",
+    "models/transformers/subwords.py",  # a copy of a tokenizer in memory
     "models/transformers/vocabulary_files.py",  # a copy of a directory without its other files
     "training/quantizing/quantizing.py",
 }
