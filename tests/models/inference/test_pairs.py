@@ -232,7 +232,7 @@ def test_models_that_cannot_be_read_are_refused():
     startless.config.decoder_start_token_id = startless.generation_config.decoder_start_token_id = None
     with pytest.raises(ModelError, match="decoder_start_token_id"):
         from_transformers_pairs(startless, unigram())
-    with pytest.raises(ModelError, match="fast tokenizer"):
+    with pytest.raises(ModelError, match="is not a tokenizer of transformers"):
         from_transformers_pairs(tiny_pairs("t5", 10), object())
     config = ProphetNetConfig(
         vocab_size=len(unigram()), hidden_size=16, encoder_ffn_dim=16, decoder_ffn_dim=16, num_encoder_layers=1,
