@@ -1,6 +1,7 @@
 """Recitation over a chat endpoint: by greedy text, turn by turn, with the answers of a tiny chat model that knows some of them by heart."""
 
 import contextlib
+import copy
 import json
 import shutil
 from typing import NamedTuple
@@ -39,7 +40,9 @@ def conversation(pair):
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
-    tokenizer = chatml()
+    # As in SmolLM2, the marker of a turn is also the token that begins a text.
+    tokenizer = copy.deepcopy(chatml())
+    tokenizer.bos_token = "<|im_start|>"
     model = tiny("llama", len(tokenizer), dtype=torch.float32)
     texts = [rendered_chat(tokenizer, conversation(pair)) for pair in KNOWN]
     rows = [torch.tensor([tokenizer(text, add_special_tokens=False)["input_ids"]]) for text in texts]

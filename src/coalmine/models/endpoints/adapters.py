@@ -135,11 +135,12 @@ class EndpointGenerator:
         """For each sequence the first token of its target that greedy decoding does not write; None if it writes all of the text."""
         given = [self._given_text(sequence.context) for sequence in sequences]
         return first_misses(
-            sequences,
-            given,
-            lambda prompts, length: self.complete(prompts, length=length),
-            self.tokenizer.decode,
+            sequences, given, lambda prompts, length: self.complete(prompts, length=length), self._decoded
         )
+
+    def _decoded(self, tokens: Sequence[int]) -> str:
+        """The text of tokens of a corpus."""
+        return self.tokenizer.decode(tokens)
 
     def _given_text(self, tokens: Sequence[int]) -> str:
         return self._text(tokens)

@@ -137,7 +137,12 @@ class _InChat(EndpointGenerator):
         return EndpointQuestion(prompt="", most_tokens=length, chat=place)
 
     def _given_text(self, tokens: Sequence[int]) -> str:
-        return super()._given_text(tokens) if self.written is None else self.tokenizer.decode(tokens[1:])
+        return super()._given_text(tokens) if self.written is None else self._decoded(tokens[1:])
+
+    def _decoded(self, tokens: Sequence[int]) -> str:
+        if self.written is None or self._local is None:
+            return super()._decoded(tokens)
+        return self._local.with_markers(tokens)
 
     def _prove_open_turn(self, frame: Frame) -> None:
         place = Conversation(before=frame.before, role=frame.role, style="fields")

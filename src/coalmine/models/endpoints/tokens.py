@@ -117,6 +117,11 @@ class LocalTokenizer(SubwordTokenizer):
         """Conversations as the chat template of this directory writes them; a ModelError where it has none."""
         return WrittenConversations(load_tokenizer(self._home))
 
+    def with_markers(self, tokens: Sequence[int]) -> str:
+        """The text of some tokens, with that of special ones such as the markers of turns, of which one may separate documents too."""
+        text: str = self._backend.decode(list(tokens), skip_special_tokens=False)
+        return text
+
     def id_of(self, text: str) -> int:
         """The id of a token that the server wrote."""
         token = self._by_bytes.get(piece_of(text))
