@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from coalmine.corpus.planting.manifest import MANIFESTS, CanarySet
+from coalmine.corpus.planting.manifest import MANIFESTS
 from coalmine.evidence.directories import audited_model
 from coalmine.evidence.run import OF_TRAINING, Located, Run
 from coalmine.records.documents import Document
@@ -80,10 +80,13 @@ def runs_by_model(found: Run) -> list[Run]:
         if kind.origin.model is not None or kind in {*OF_TRAINING, MANIFESTS}:
             continue
         for one in these:
-            for results in _owners(models, one.path):
+            owners = _owners(models, one.path)
+            if not owners and kind.origin.follows_manifest:
+                owners = _measured_with(models, kind.origin.manifests(one.document))
+            for results in owners:
                 results.add(kind, one)
     for manifest in found.all(MANIFESTS):
-        for results in _measured_with(models, manifest):
+        for results in _measured_with(models, [manifest.document.sha256]):
             results.add(MANIFESTS, manifest)
     return [_ordered(results.run.with_secrets_apart()) for results in models.values()]
 
@@ -116,9 +119,10 @@ def _home(folder: Path) -> Path:
     return audited_model(place) or audited_model(place.parent) or place
 
 
-def _measured_with(models: dict[str, _ModelResults], manifest: Located[CanarySet]) -> list[_ModelResults]:
-    digest = manifest.document.sha256
-    measured = [one for one in models.values() if digest in one.run.measured_manifests]
+def _measured_with(models: dict[str, _ModelResults], manifests: Iterable[str | None]) -> list[_ModelResults]:
+    """The runs with results of one of these manifests; the only run there is, where none has."""
+    digests = set(manifests)
+    measured = [one for one in models.values() if not digests.isdisjoint(one.run.measured_manifests)]
     return measured or (list(models.values()) if len(models) == 1 else [])
 
 

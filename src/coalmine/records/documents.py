@@ -116,6 +116,7 @@ class Origin(Generic[Record]):
         manifest_problems: what the manifest contradicts in it, one sentence each; None where it says nothing about single canaries.
         manifest_beside: what the files beside it and the manifest together contradict in it, given its path, one sentence each.
         is_measurement: whether it measures the canaries of its manifests in the finished model; what was seen during a training does not.
+        follows_manifest: whether it belongs to every model that was measured with its manifest, where no model is nearer to its file.
         natural: whether it is about secrets that were in the data all along, which reports keep apart from canaries that were planted.
         facts: what it and the run.json written by the same command both record, by the names that run.json uses.
         source: the document that it was computed from, and the SHA-256 of that file; None where the model was asked itself.
@@ -129,6 +130,7 @@ class Origin(Generic[Record]):
     manifest_problems: Callable[[Record, Any], Iterable[str]] | None = None
     manifest_beside: Callable[[Path, Record, Any], Iterable[str]] = lambda _path, _record, _manifest: ()
     is_measurement: bool = True
+    follows_manifest: bool = False
     natural: Callable[[Record], bool] = lambda _: False
     facts: Callable[[Record], Mapping[str, Any]] = lambda _: {}
     source: Source[Record] | None = None

@@ -6,10 +6,12 @@ import msgspec
 import pytest
 
 from coalmine import check, findings_of, parse_policy
+from coalmine.audits import EXPOSURES
 from coalmine.corpus import Survival, read_survival
 from coalmine.corpus.survival.results import SURVIVALS, CanarySurvival
 from coalmine.errors import AlteredError, ContradictionError
-from coalmine.evidence.run import Located
+from coalmine.evidence.grouping import runs_by_model
+from coalmine.evidence.run import Located, Run
 from coalmine.reports.conclusion import conclusion_of
 from reports import verdict_parts as made
 from resealing import resealed
@@ -77,6 +79,23 @@ def test_the_check_of_the_training_outranks_rehearsals():
     both = run.with_all(SURVIVALS, (rehearsal, own))
     assert [one.status for one in found(both, "CM507")] == ["clear"]
     assert check(both, parse_policy("[exposure]\nat_most = 10")).outcome == "holds"
+
+
+def test_a_rehearsal_beside_the_manifest_is_about_every_model_that_was_measured_with_it():
+    calm = made.interval(1.0, 1.0, 1.0, confidence=None, method="exact")
+    other = made.manifest_of(("c0", "f1", 4, True, None))
+
+    def exposures(name, manifest):
+        document = made.document(
+            [made.result("c0", calm)], manifest=manifest.sha256, model={"weights_sha256": name}
+        )
+        return Located(Path(f"{name}-audit/exposure/exposure.json"), document)
+
+    measured = (exposures("a", MANIFEST), exposures("b", MANIFEST), exposures("c", other))
+    rehearsal = Located(Path("planted/survival.json"), survival(c3={"truncation": 4}))
+    documents = {EXPOSURES: measured, SURVIVALS: (rehearsal,)}
+    runs = runs_by_model(Run(paths=(Path(),), name="all", documents=documents))
+    assert [bool(found(run, "CM507")) for run in runs] == [True, True, False]
 
 
 def test_another_number_of_copies_is_found_by_itself():

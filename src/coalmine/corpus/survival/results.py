@@ -184,6 +184,7 @@ SURVIVALS = Document(
         manifests=lambda record: [record.manifest_sha256 or None],
         manifest_problems=_manifest_problems,
         is_measurement=False,
+        follows_manifest=True,
     ),
 )
 """survival.json: `run.all(SURVIVALS)` gives the survival checks of a run."""
