@@ -6,12 +6,12 @@ import msgspec
 import pytest
 
 from coalmine import check, findings_of, parse_policy
-from coalmine.audits import EXPOSURES
+from coalmine.audits import EXPOSURES, Run
 from coalmine.corpus import Survival, read_survival
 from coalmine.corpus.survival.results import SURVIVALS, CanarySurvival
 from coalmine.errors import AlteredError, ContradictionError
 from coalmine.evidence.grouping import runs_by_model
-from coalmine.evidence.run import Located, Run
+from coalmine.evidence.run import Located
 from coalmine.reports.conclusion import conclusion_of
 from reports import verdict_parts as made
 from resealing import resealed
