@@ -194,11 +194,11 @@ class _SlopeError(NamedTuple):
         return high
 
     def _standard_error(self, z: float) -> float:
-        points = self.points
+        points, worth = self.points, self.points.worth
         # Agresti and Coull (1998): a rate of 0 of n does not prove a rate of 0, so its variance is not 0 either.
-        towards = (points.worth * points.rate + z**2 / 2) / (points.worth + z**2)
+        towards = (worth * points.rate + z**2 / 2) / (worth + z**2)
         moved = self.parts * np.sqrt(towards * (1 - towards))
-        variance = float(np.sum(moved**2 / points.worth))
+        variance = float(np.sum(moved**2 / worth))
         if points.shares is not None:
             # Whatever the correlation across points is, the variance is between those at correlations of 0 and 1.
             variance = max(variance, float(np.sum((points.shares @ moved) ** 2)))
