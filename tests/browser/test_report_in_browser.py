@@ -92,20 +92,27 @@ def report(tmp_path_factory):
     return path
 
 
-def test_every_figure_is_drawn_and_nobody_is_asked(opened, report):
-    one = opened(report).wait_for_figures()
-    figures = one.page.locator("figure")
+@pytest.fixture(scope="module")
+def shown(browser, report):
+    """The report with all figures, open for tests that only look at it."""
+    one = Opened(browser, report).wait_for_figures()
+    yield one
+    one.context.close()
+
+
+def test_every_figure_is_drawn_and_nobody_is_asked(shown):
+    figures = shown.page.locator("figure")
     assert figures.count() == 7
     for place in range(figures.count()):
         marks = figures.nth(place).locator(
             ".drawing svg .mark-symbol path, .drawing svg .mark-line path, .drawing svg .mark-rect path"
         )
         assert marks.count() > 0
-    one.check_quiet()
+    shown.check_quiet()
 
 
-def test_the_first_screen_answers(opened, report):
-    page = opened(report).page
+def test_the_first_screen_answers(shown):
+    page = shown.page
     assert (
         page.locator("h1").inner_text()
         == "The model memorized 2 of 12 canaries and 2 of 12 can be extracted."
@@ -292,21 +299,23 @@ def test_the_keyboard_reaches_what_the_mouse_does(opened, report):
     page = opened(report).wait_for_figures().page
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
+    wanted = {"A:Findings", "SUMMARY:Numbers", "BUTTON:linear axis", "BUTTON:Save as SVG"}
     reached = set()
     for _ in range(80):
+        if wanted <= reached:
+            break
         page.keyboard.press("Tab")
         reached.add(
             page.evaluate(
                 "document.activeElement.tagName + ':' + document.activeElement.textContent.trim().slice(0, 12)"
             )
         )
-    assert {"A:Findings", "SUMMARY:Numbers", "BUTTON:linear axis", "BUTTON:Save as SVG"} <= reached
+    assert wanted <= reached
 
 
-def test_it_can_be_printed(opened, report):
-    one = opened(report).wait_for_figures()
-    assert len(one.page.pdf(format="A4")) > 20_000
-    one.check_quiet()
+def test_it_can_be_printed(shown):
+    assert len(shown.page.pdf(format="A4")) > 20_000
+    shown.check_quiet()
 
 
 def test_hostile_text_does_nothing(opened, tmp_path):
