@@ -15,7 +15,8 @@ KILLS = 20
 
 @pytest.fixture(scope="module")
 def server(faulty_disk):
-    with ForkServer(warm=("faults.watched_training",), environment=faulty_disk) as started:
+    warm = ("faults.watched_training", "dp_accounting.pld", "dp_accounting.rdp")
+    with ForkServer(warm=warm, environment=faulty_disk) as started:
         yield started
 
 
