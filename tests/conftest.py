@@ -198,10 +198,10 @@ SLOW = {
 LONGEST = (
     "cli/test_demo.py",
     "faults/test_kills.py",
+    "faults/test_writes.py",
     "engines/test_audits_on_ray.py",
     "browser/test_report_in_browser.py",
     "engines/test_ray.py",
-    "faults/test_writes.py",
     "faults/test_signals.py",
     "audits/exposure/test_guided_coverage.py",
     "audits/exposure/test_exposure_engines.py",
