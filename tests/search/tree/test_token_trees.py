@@ -9,7 +9,7 @@ import pytest
 from coalmine import Format
 from coalmine.errors import CoalmineError
 from coalmine.models import CharacterTokenizer
-from coalmine.search.tree import token_tree
+from coalmine.search.tree import canonical, token_tree
 from coalmine.search.tree.token_tree import TokenTree
 from search.hashed_model import subwords
 
@@ -107,3 +107,17 @@ def test_beginnings_of_no_member_and_of_a_single_whole_one_are_refused():
         with pytest.raises(CoalmineError, match=words):
             TokenTree(form, TOKENIZERS["characters"](), given=given)
     assert TokenTree(Format("{re:1[23]?}"), TOKENIZERS["characters"](), given="1").size == 3
+
+
+def test_a_format_with_too_many_pairs_of_tokens_is_listed_or_refused_instead_of_asked_about_for_minutes(
+    monkeypatch,
+):
+    form = Format("pin {digits:3}")
+    monkeypatch.setattr(canonical, "MOST_PAIRS", 3)
+    monkeypatch.setattr(token_tree, "LISTED_UP_TO", 0)
+    assert TokenTree(form, subwords()).size == 1000
+    monkeypatch.setattr(token_tree, "LISTED_IF_NEEDED_UP_TO", 0)
+    with pytest.raises(
+        CoalmineError, match=r"its tokens make more than 3 pairs.*splitting, sampled and references"
+    ):
+        TokenTree(form, subwords())

@@ -34,6 +34,14 @@ _DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
 _PAIRS_OF_SHAPES = 48
 
 
+# The most pairs that a tokenizer is asked about for one format, which takes some 10 seconds. Six letters have many times as many.
+MOST_PAIRS = 1_000_000
+
+
+class TooManyPairsError(ModelError):
+    """A format's members can be split into so many pairs of tokens that asking about them all would take minutes."""
+
+
 # For each added token that a text has begun to spell, the bytes that are still missing.
 Spelling = frozenset[bytes]
 NOTHING: Spelling = frozenset()
@@ -67,6 +75,7 @@ class Neighbors:
             if piece and any(digit in piece for digit in b"0123456789") and token not in self.added
         )
         self._shapes: dict[tuple[bytes, bytes], bool | None] = {}
+        self._asked = 0
 
     def pieces(self, *, fresh: bool) -> dict[int, bytes]:
         """The bytes of each token and unit, at the beginning of a marked word (`fresh`) or elsewhere."""
@@ -148,6 +157,9 @@ class Neighbors:
         return self._shapes[one, other]
 
     def _ask(self, before: int, token: int) -> bool:
+        self._asked += 1
+        if self._asked > MOST_PAIRS:
+            raise TooManyPairsError(f"its tokens make more than {MOST_PAIRS:,} pairs")
         piece = self._piece(token, fresh=self.is_fresh_after(before))
         if before == START:
             alone = self._tokens(piece)

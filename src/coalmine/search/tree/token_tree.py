@@ -18,6 +18,7 @@ from coalmine.formats.format import Format
 from coalmine.models.protocols import IntArray, Tokenizer
 from coalmine.models.transformers.subwords import SubwordTokenizer
 from coalmine.search.tree.byte_automaton import ByteAutomaton
+from coalmine.search.tree.canonical import TooManyPairsError
 from coalmine.search.tree.piecewise import follow_pieces, wrong_path
 from coalmine.search.tree.token_states import (
     TokenState,
@@ -240,7 +241,11 @@ def _paths(
     obstacle = "neighboring tokens do not decide how it splits a text"
     if isinstance(tokenizer, SubwordTokenizer) and tokenizer.decided_by_pairs:
         for each_pair in (False, True):
-            states, by_shapes = follow_pieces(form, automaton, tokenizer, each_pair=each_pair)
+            try:
+                states, by_shapes = follow_pieces(form, automaton, tokenizer, each_pair=each_pair)
+            except TooManyPairsError as problem:
+                obstacle = str(problem)
+                break
             counts = count_members(states)
             states = without_dead_ends(states, counts)
             if counts[0] != size:
