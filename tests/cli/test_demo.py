@@ -1,24 +1,14 @@
 """`coalmine demo` as it ships: it takes about a minute, and shows what it promises."""
 
 import json
-import os
-import subprocess
-import sys
 from statistics import median
 
 from coalmine import train, verify_run
 from coalmine.cli.demo import EPOCHS
 
 
-def test_the_demo_shows_exposure_rising_with_repetitions(tmp_path):
-    process = subprocess.run(
-        [sys.executable, "-m", "coalmine", "demo"],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        check=True,
-    )
+def test_the_demo_shows_exposure_rising_with_repetitions(coalmine, tmp_path):
+    ended = coalmine("demo", cwd=tmp_path)
     (results,) = tmp_path.glob("coalmine-demo/model-*-audit/exposure/exposure.json")
     exposures: dict[int, list[float]] = {}
     for result in json.loads(results.read_text())["results"]:
@@ -30,9 +20,9 @@ def test_the_demo_shows_exposure_rising_with_repetitions(tmp_path):
     assert medians[0] < 2.5, "canaries that were never trained on are near 1"
     assert medians[1:] == sorted(medians[1:])
     assert medians[4] > medians[2] + 5
-    assert "canary" in process.stdout
-    assert "What it means" in process.stdout
-    assert "Never trained on: median exposure" in process.stdout
+    assert "canary" in ended.out
+    assert "What it means" in ended.out
+    assert "Never trained on: median exposure" in ended.out
 
     # The training of a second run would find the model there.
     (model,) = tmp_path.glob("coalmine-demo/model-????????")
