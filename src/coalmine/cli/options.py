@@ -27,7 +27,10 @@ Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="Show no progress and no table; errors still show.")
 ]
 Seed = Annotated[int, typer.Option("--seed", min=SEED.least, help=SEED.help)]
-_CORPUS_HELP = f"Training data: {suffixes_in_words(KINDS, notes=True)}; also .gz, .zst."
+_CORPUS_HELP = (
+    f"Training data: {suffixes_in_words(KINDS, notes=True)}; also .gz, .zst; "
+    "or a directory of part files, or of a saved datasets.Dataset."
+)
 Corpus = Annotated[Path, typer.Argument(help=_CORPUS_HELP)]
 OptionalCorpus = Annotated[Path | None, typer.Argument(help=_CORPUS_HELP)]
 Overwrite = Annotated[bool, Option("Replace what an earlier run wrote to --out.")]
