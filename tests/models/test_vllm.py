@@ -11,9 +11,17 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from coalmine import CanarySet, Format, expose, extract
+from coalmine import CanarySet, Format, expose, extract, recite
+from coalmine.corpus import build_index
 from coalmine.errors import InputError, ModelError, ModelOutputError, NotMeasurableError, TooLongError
-from coalmine.models import TokenSequence, check_model, from_vllm, load_model, text_sequence
+from coalmine.models import (
+    TokenSequence,
+    check_model,
+    from_transformers,
+    from_vllm,
+    load_model,
+    text_sequence,
+)
 from coalmine.records.chat import Frame, Turn
 from models import vllm_double
 from models.local_models import save_adapter, save_checkpoint
@@ -130,6 +138,17 @@ def test_extraction_scores_every_member(model):
     scores = {text: model.score([text_sequence(model, text)])[0].log_perplexity_bits for text in FORM}
     assert found.found[0].text == min(scores, key=scores.get)
     assert found.proven
+
+
+def test_recitation_is_that_of_the_network(model, network, directory, tmp_path):
+    (tmp_path / "corpus.txt").write_text("".join(f"hello, my pin is {number:02}\n" for number in range(30)))
+    index = build_index(tmp_path / "corpus.txt", tmp_path / "index", tokenizer=directory)
+    shares = []
+    for one in (model, from_transformers(network, chatml())):
+        found = recite(one, index, contexts=[4], suffix=1, per_bucket=20)
+        shares.append([(group.bucket, group.recited.value, group.recited.n) for group in found.groups])
+    assert shares[0] == shares[1]
+    assert shares[0]
 
 
 def test_a_text_that_is_too_long_or_comes_after_nothing_is_refused(model):
