@@ -12,7 +12,6 @@ from coalmine.audits.survival.options import SftSettings
 from coalmine.cli.options import Printing, out_option
 from coalmine.cli.taking import Arguments, Changes, takes
 from coalmine.errors import InputError
-from coalmine.models.plugins import PREFIX
 from coalmine.records.options import Option
 
 if TYPE_CHECKING:
@@ -80,6 +79,7 @@ def command(given: Survive) -> int:
 def _trainer(given: Survive, canaries: CanarySet) -> Iterator[Any]:
     """The user's own trainer, or one that is made from the settings."""
     from coalmine.audits.survival.rehearsal import read_settings, rehearsed, trainer_of
+    from coalmine.models.plugins import PREFIX
 
     if given.model.startswith(PREFIX):
         if given.sft or given.settings is not None:
