@@ -14,6 +14,7 @@ from transformers import Trainer, TrainingArguments
 
 from cli.in_process import run
 from coalmine import CanarySet
+from coalmine.audits.survival.trainers import rows_read_by
 from coalmine.corpus import read_survival
 from coalmine.errors import InputError, ModelError
 from coalmine.integrations import ExposureCallback, check_survival
@@ -302,6 +303,7 @@ def test_a_plain_trainer(by_role, tmp_path):
     assert found.ok
     assert found.trainer.startswith("Trainer of transformers 5")
     assert any("max_steps 1" in warning for warning in found.warnings)
+    assert found.rows_unread == len(rows) - 8
     masked = [{**row, "labels": [-100] * len(row["labels"])} for row in rows]
     assert total(check(masked)) == {"labels": 10}
     short = [
@@ -315,6 +317,33 @@ def test_a_plain_trainer(by_role, tmp_path):
         check(None)
     with pytest.raises(InputError, match="the trainer has no rows left"):
         check([])
+
+
+def test_rows_that_a_training_does_not_read(tmp_path):
+    rows = [{"input_ids": [1, 2, 3], "labels": [1, 2, 3]} for _ in range(52)]
+
+    def reading(**settings):
+        arguments = TrainingArguments(str(tmp_path / "plain"), report_to=[], use_cpu=True, **settings)
+        trainer = Trainer(tiny_llama(), arguments, train_dataset=rows)
+        sizes, step = [], trainer.training_step
+
+        def counted(model, inputs, *rest):
+            sizes.append(len(inputs["input_ids"]))
+            return step(model, inputs, *rest)
+
+        trainer.training_step = counted  # the loader itself reads one batch ahead
+        trainer.train()
+        return rows_read_by(trainer), sum(sizes)
+
+    few = {"per_device_train_batch_size": 16, "save_strategy": "no", "disable_tqdm": True}
+    for settings in (
+        {"max_steps": 2},
+        {"num_train_epochs": 0.1},
+        {"num_train_epochs": 1, "dataloader_drop_last": True},
+        {"num_train_epochs": 1},
+    ):
+        told, read = reading(**few, **settings)
+        assert told.unread == 52 - read, settings
 
 
 def test_what_cannot_be_checked_is_one_sentence(by_role, tmp_path):

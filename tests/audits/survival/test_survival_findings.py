@@ -108,6 +108,43 @@ def test_another_number_of_copies_is_found_by_itself():
     assert found(run, "CM507")[0].status == "clear"
 
 
+def test_a_training_that_ends_early_is_not_clear():
+    run = run_with(msgspec.structs.replace(survival(), rows_unread=7))
+    [one] = found(run, "CM507")
+    assert (one.severity, one.status, one.title) == (
+        "high",
+        "found",
+        "Canaries may never have reached the loss",
+    )
+    assert "ends before it reads 7 of them" in one.evidence
+    assert conclusion_of(findings_of(run)).answers[0].tone == "open"
+    result = check(run, parse_policy("[exposure]\nat_most = 10"))
+    assert result.outcome == "not_shown"
+    assert "the training ended before it read 7 of its rows" in result.rules[0].evidence
+
+
+def test_canaries_that_were_trained_on_without_their_header_are_found_and_nothing_reads_as_safe():
+    record = survival(c5={"truncation": 4})
+    # c0: all copies elsewhere; c1: only some; c5: none reached the loss.
+    counts = {"c0": 4, "c1": 3}
+    moved = [
+        msgspec.structs.replace(one, other_header=counts.get(one.canary_id, 0)) for one in record.canaries
+    ]
+    [one] = found(run_with(msgspec.structs.replace(record, canaries=moved)), "CM509")
+    assert (one.severity, one.status, one.subject) == ("high", "found", ("c0",))
+    assert "1 of 24 planted canaries reached the loss" in one.evidence
+    whole = [
+        msgspec.structs.replace(one, other_header=one.reached, other_tokens=0) for one in survival().canaries
+    ]
+    run = run_with(msgspec.structs.replace(survival(), canaries=whole))
+    assert conclusion_of(findings_of(run)).answers[0].tone == "open"
+    assert "But canaries were trained on without the header" in conclusion_of(findings_of(run)).sentence
+    result = check(run, parse_policy("[exposure]\nat_most = 10"))
+    assert result.outcome == "not_shown"
+    assert "24 of 24 planted canaries were not trained on after the header" in result.rules[0].evidence
+    assert not found(run_with(survival()), "CM509")
+
+
 def test_a_check_of_other_canaries_says_nothing():
     other = made.manifest_of(*((name, "f1", 4, True, None) for name in NAMES))
     run = run_with(survival(other, c3={"truncation": 4}))

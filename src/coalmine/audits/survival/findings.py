@@ -19,11 +19,18 @@ CATALOG = Catalog(
             if_not_measured="Check the canaries that were measured with `coalmine survive`.",
             if_clear="Nothing to do: every planted canary was trained on.",
             discredits="good news",
-            verdict="some canaries never reached the loss, so that the model was not trained on them.",
+            verdict="some canaries never reached the loss, or may not have, so that low numbers say nothing about them.",
         ),
         "CM508": Entry(
             "Canaries reached the loss another number of times than planted",
             "Exposures are reported by how often a canary was planted. Read them as those of canaries with the copies that are named here.",
+        ),
+        "CM509": Entry(
+            "Canaries were trained on in another place than they are measured in",
+            "Their exposure is that of a turn which training never wrote, and a low one is not good news. Train on rows of messages, with "
+            "roles named user, assistant and system, and with the chat template of the tokenizer that is saved with the model.",
+            discredits="good news",
+            verdict="canaries were trained on without the header of the chat template, and are measured after it.",
         ),
     }
 )
@@ -40,6 +47,13 @@ def doubts_about_canaries(run: Run) -> str | None:
         if found.never:
             never = f"{len(found.never):,} of {len(planted):,} planted canaries never reached the loss"
             return f"{never}, so that low numbers say nothing about them"
+        if found.rows_unread:
+            return f"the training ended before it read {found.rows_unread:,} of its rows, so that low numbers may say nothing"
+        if found.elsewhere:
+            return (
+                f"{len(found.elsewhere):,} of {len(planted):,} planted canaries were not trained on after the header that they are "
+                "measured after, so that low numbers say nothing about them"
+            )
     return None
 
 
@@ -72,10 +86,23 @@ def _of_one(found: Survival) -> Iterator[Finding]:
             f"{_in(found)}: {_named(never)}. {_why(never)}"
         )
         yield finding("CM507", "high", "found", evidence.strip(), subject=[one.canary_id for one in never])
+    elif planted and found.rows_unread:
+        evidence = (
+            f"Every one of {len(planted):,} planted canaries is in the rows{_in(found)}, but the training ends before it reads "
+            f"{found.rows_unread:,} of them, which may be those of some canaries."
+        )
+        yield finding("CM507", "high", "found", evidence, title="Canaries may never have reached the loss")
     elif planted:
         planned, times = sum(one.repetitions for one in planted), sum(one.reached for one in planted)
         evidence = f"Every one of {len(planted):,} planted canaries reached the loss{_in(found)}, with {times:,} of {planned:,} copies."
         yield finding("CM507", "pass", "clear", evidence, title="Every planted canary reached the loss")
+    if found.elsewhere:
+        evidence = (
+            f"{len(found.elsewhere):,} of {len(planted):,} planted canaries reached the loss{_in(found)} only where the header that the "
+            "chat template writes before their turn was not before them: rows of prompts and completions that are texts have none, and "
+            "other names of roles give another one."
+        )
+        yield finding("CM509", "high", "found", evidence, subject=found.elsewhere)
     others = [one for one in found.canaries if one.reached != one.repetitions and one not in never]
     if others:
         withheld = [one for one in others if not one.repetitions]

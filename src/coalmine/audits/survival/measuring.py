@@ -20,8 +20,8 @@ from coalmine.audits.survival.trainers import (
     known_canaries,
     random_devices,
     rows_as_they_are,
+    rows_read_by,
     tokenizer_of,
-    too_few_steps,
     trainer_in_words,
 )
 from coalmine.corpus.planting.manifest import CanarySet, as_canary_set
@@ -130,12 +130,14 @@ def survival_of(
         for entry in survival.canaries
     ]
     template, problem = _template(trainer, tokenizer, known)
+    reading = rows_read_by(trainer)
     return msgspec.structs.replace(
         survival,
         canaries=told,
         trainer=trainer_in_words(trainer),
         settings=preparation.described(),
-        warnings=[*survival.warnings, *problem, *too_few_steps(trainer)],
+        warnings=[*survival.warnings, *problem, *reading.warnings],
+        rows_unread=reading.unread,
         chat_template_sha256=template,
     )
 

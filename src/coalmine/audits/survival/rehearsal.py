@@ -24,7 +24,7 @@ from coalmine.storage.files import read_bytes
 # What else of an SFTConfig has to do with rows. Everything else is about how the model is trained.
 _FURTHER = (
     "dataset_kwargs", "eos_token", "pad_token", "pad_to_multiple_of", "per_device_train_batch_size", "seed", "shuffle_dataset", "max_steps",
-    "gradient_accumulation_steps",
+    "gradient_accumulation_steps", "num_train_epochs", "dataloader_drop_last",
 )  # fmt: skip
 # Fields of rows that TRL reads by themselves.
 _ROWS = ("messages", "conversations", "prompt", "input_ids")

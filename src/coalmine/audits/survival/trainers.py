@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import copy
 import importlib
+import math
 import random
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.errors import InputError
@@ -135,17 +136,45 @@ def trainer_in_words(trainer: Any) -> str:
     return f"{kind.__name__} of {package} {importlib.import_module(package).__version__}"
 
 
-def too_few_steps(trainer: Any) -> list[str]:
-    """A warning where a training ends before it has read every row once."""
+class RowsRead(NamedTuple):
+    """How many of its rows a training reads before it ends, as far as its settings say."""
+
+    rows: int
+    read: int
+    # The setting that ends it.
+    why: str
+
+    @property
+    def unread(self) -> int:
+        """Rows that it ends before it has read once."""
+        return max(0, self.rows - self.read)
+
+    @property
+    def warnings(self) -> list[str]:
+        """A warning where a training ends before it has read every row once.
+
+        >>> RowsRead(52, 4, "max_steps 1").warnings
+        ['the training ends after 4 of 52 rows (max_steps 1), so that it may not read all copies']
+        """
+        if not self.unread:
+            return []
+        return [
+            f"the training ends after {self.read:,} of {self.rows:,} rows ({self.why}), so that it may not read all copies"
+        ]
+
+
+def rows_read_by(trainer: Any) -> RowsRead:
+    """How many rows a training reads: with few steps, less than one epoch, or without its last batch, not all of them."""
     args, rows = trainer.args, len(trainer.train_dataset)
-    read = (
-        args.max_steps * args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
-    )
-    if args.max_steps <= 0 or read >= rows:
-        return []
-    return [
-        f"the training ends after {read:,} of {rows:,} rows (max_steps {args.max_steps:,}), so that it may not read all copies"
-    ]
+    batch = args.per_device_train_batch_size * args.world_size
+    step = batch * args.gradient_accumulation_steps
+    if args.max_steps > 0:
+        return RowsRead(rows, args.max_steps * step, f"max_steps {args.max_steps:,}")
+    epoch = rows // batch * batch if args.dataloader_drop_last else rows
+    if args.num_train_epochs >= 1:
+        return RowsRead(rows, int(epoch * args.num_train_epochs), "dataloader_drop_last")
+    steps = math.ceil(args.num_train_epochs * max(1, math.ceil(epoch / step)))
+    return RowsRead(rows, min(epoch, steps * step), f"num_train_epochs {args.num_train_epochs:g}")
 
 
 def random_devices() -> list[Any]:

@@ -84,6 +84,8 @@ class Survival(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     tokens: int
     tokens_in_loss: int
+    # Rows of the trainer that the training ends before it reads once: with few steps, less than an epoch, or without its last batch.
+    rows_unread: int = 0
     # One sentence each; none of them shows a secret.
     warnings: list[str]
     # The SHA-256 of the manifest that the canaries are from.
@@ -100,6 +102,15 @@ class Survival(msgspec.Struct, frozen=True, kw_only=True):
     def never(self) -> list[str]:
         """The planted canaries whose secret never reaches the loss whole."""
         return [entry.canary_id for entry in self.canaries if entry.repetitions and not entry.reached]
+
+    @property
+    def elsewhere(self) -> list[str]:
+        """The planted canaries that reach the loss only where the header that the chat template writes is not before them."""
+        return [
+            entry.canary_id
+            for entry in self.canaries
+            if entry.repetitions and 0 < entry.reached == entry.other_header
+        ]
 
     @property
     def ok(self) -> bool:
@@ -147,6 +158,8 @@ def _problems(record: Survival) -> Iterator[str]:
         yield "a canary is listed twice"
     if not 0 <= record.tokens_in_loss <= record.tokens:
         yield f"{record.tokens_in_loss:,} of {record.tokens:,} tokens are in the loss"
+    if record.rows_unread < 0:
+        yield "a negative number of rows is not read"
     for one in record.canaries:
         counts = (
             one.repetitions, one.reached, one.partly, one.masked, one.split, one.at_row_start, one.other_tokens, one.other_header,
