@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,12 +57,14 @@ def _first_there(precision: str) -> str:
     return "cpu"
 
 
-def read_device_map(given: str) -> str | dict[str, int | str]:
-    """A way to spread layers, or a map of modules to devices: JSON, or the name of a file that holds it.
+def read_device_map(given: str | Mapping[str, int | str]) -> str | dict[str, int | str]:
+    """A way to spread layers, or a map of modules to devices: as it is, as JSON, or the name of a file that holds it.
 
     >>> read_device_map('{"model.layers.0": 0, "": "cpu"}')
     {'model.layers.0': 0, '': 'cpu'}
     """
+    if isinstance(given, Mapping):
+        given = json.dumps(dict(given), default=str)  # a torch.device is its name
     if given in SPREADS:
         return given
     text, where = given, "the device map"

@@ -138,5 +138,9 @@ def test_what_this_machine_cannot_do_is_said_in_a_sentence(saved, options, said)
 
 def test_maps_and_devices_by_themselves():
     assert read_device_map("auto") == "auto"
+    # A map as transformers has it, with a device of torch.
+    assert read_device_map({"model": torch.device("cpu"), "lm_head": 0}) == {"model": "cpu", "lm_head": 0}
+    with pytest.raises(InputError, match="must be a JSON object that maps names of modules"):
+        read_device_map({})
     check_places({"model": "cpu", "lm_head": "disk"})
     assert usable_device("cpu", "float64") == "cpu"
