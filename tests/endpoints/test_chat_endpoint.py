@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from coalmine import CanarySet, ScriptedModel, expose, extract, serve
-from coalmine.errors import InputError, NotMeasurableError
+from coalmine.errors import InputError, NoNumberError, NotMeasurableError
 from coalmine.models import ConformanceError, connect, text_sequence
 from coalmine.models.distribution_checks import check_limited
 from coalmine.models.endpoints.answers import UnusableAnswerError, read_answer
@@ -108,6 +108,10 @@ def test_what_is_not_listed_has_bounds_and_no_more(url, tokenizer, canaries, exp
     with twisted(url, asked=lists_five) as server, connect(server.url, tokenizer=tokenizer, **QUICK) as model:
         assert model.most_listed == 5
         found = list(expose(model.in_frame(ASSISTANT), canaries, method="exact"))
+        # With nothing to rank, the reason is the answer.
+        only = CanarySet.of(FORMAT, [f"my pin is {NEVER}"])
+        with pytest.raises(NoNumberError, match="one of the text is not among them"):
+            expose(model.in_frame(ASSISTANT), only, method="exact")
     assert found[0].exposure == pytest.approx(expected[0], abs=1e-6)
     assert found[0].rank == 1
     proven = 0

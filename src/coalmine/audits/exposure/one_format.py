@@ -128,6 +128,8 @@ class OneFormat:
         scored = scored_from((yield from one_result(step)))
         self._own, self._problems = scored.bits, scored.problems
         known = [place for place in range(len(names)) if place not in self._problems]
+        if self._problems and not known:
+            raise self._problems[0]  # there is nothing to rank
         estimator = yield from self._taken(members)
         samples = estimator.samples if asked.samples is None else asked.samples
         question = FormatQuestion(
