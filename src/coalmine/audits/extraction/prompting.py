@@ -76,7 +76,7 @@ def share_of_prompts(hits: int, n: int, confidence: float = 0.95) -> Estimate:
     """The share of prompts after which a member came out, with its interval.
 
     >>> share_of_prompts(1, 20).statement
-    'a member came out after 1 of 20 prompts (5%, 95% interval 0.12% to 24.88%)'
+    'a member came out after 1 of 20 prompts (5%, 95% interval 0.13% to 24.87%)'
     """
     low, high, _ = clustered_interval(hits, range(n), confidence)
     percent = f"{100 * confidence:g}% interval {100 * low:.2f}% to {100 * high:.2f}%"
