@@ -23,7 +23,7 @@ from coalmine.engines.ray import Ray
 from coalmine.engines.ray_parcels import Sender, pieces_in_files
 from coalmine.engines.sending import in_parts
 from coalmine.engines.units import Unit, in_order
-from coalmine.errors import InputError, MissingExtraError, NotMeasurableError
+from coalmine.errors import InputError, MissingExtraError, NotMeasurableError, WorkerLostError
 from coalmine.models import Context
 from engines.clusters import TOKEN, status
 from engines.contract import PooledContract, wait_for, wait_for_state
@@ -303,3 +303,28 @@ def test_more_workers_than_the_cluster_has_room_for(machines, engine):
         list(engine.map(Squares(memory_bytes=2**50), squares(2)))
     with Ray(machines.address, workers=10) as opened, pytest.raises(InputError, match="CPUs for 3 workers"):
         list(opened.map(Squares(), squares(2)))
+
+
+@pytest.mark.parametrize("deaths", [2, 99])
+def test_workers_that_die_while_they_start_are_replaced_some_times(
+    machines,
+    engine,  # noqa: ARG001 - its workers have two of three CPUs
+    monkeypatch,
+    tmp_path,
+    deaths,
+):
+    class Dies(ray_pool.UnitWorker):
+        def __init__(self, number, threads):
+            died = len(list(tmp_path.iterdir()))
+            if died < deaths:
+                (tmp_path / str(died)).touch()
+                os._exit(1)
+            super().__init__(number, threads)
+
+    monkeypatch.setattr(ray_pool, "UnitWorker", Dies)
+    with Ray(machines.address, workers=1) as opened:
+        if deaths < ray_pool.LOST_AT_START:
+            assert len(list(opened.map(Squares(), squares(2)))) == 2
+        else:
+            with pytest.raises(WorkerLostError, match="4 workers of the Ray cluster could not start"):
+                list(opened.map(Squares(), squares(2)))

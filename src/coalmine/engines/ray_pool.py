@@ -21,6 +21,8 @@ from coalmine.errors import InputError, WorkerLostError
 # How long the first worker may take to start, and the others after one that did: they may wait for CPUs that others use.
 START_SECONDS = 120.0
 JOIN_SECONDS = 10.0
+# How many workers may be lost while they start: Ray may still send one to a machine that has just left the cluster.
+LOST_AT_START = 3
 # How often a running unit is asked what it has to say; less often if there are many.
 POLL_SECONDS = 0.5
 _POLLS_PER_SECOND = 200
@@ -55,14 +57,16 @@ class RayPool:
 
     def await_workers(self) -> None:
         """Wait until workers can be given units; those that could give other results are rejected."""
-        waiting, changed_at = self.workers, time.monotonic()
+        waiting, changed_at, lost = self.workers, time.monotonic(), 0
         while waiting:
             if waiting < self.workers and time.monotonic() - changed_at > JOIN_SECONDS:
                 return  # the others join when they can
             for message in self.messages(1.0):
-                if isinstance(message, Lost):
+                lost += isinstance(message, Lost)
+                if isinstance(message, Lost) and lost > LOST_AT_START:
                     raise WorkerLostError(
-                        f"a worker of the Ray cluster could not start ({message.reason}); look into Ray's log files on its machine"
+                        f"{lost} workers of the Ray cluster could not start (the last: {message.reason}); look into Ray's log files on "
+                        "their machines"
                     )
             before, waiting = waiting, sum(one.greeting is not None for one in self._actors)
             changed_at = changed_at if waiting == before else time.monotonic()
