@@ -118,9 +118,7 @@ def in_a_process(way: str, what: str, given: argparse.Namespace) -> dict[str, An
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tokens", type=int, default=4_000, help="of the prefix")
-    parser.add_argument(
-        "--digits", type=int, default=4, help="candidates are all numbers with so many digits"
-    )
+    parser.add_argument("--digits", type=int, default=4, help="how many digits the candidates have")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--way", choices=SHARES, help="measure one way in this process, and print JSON")
     parser.add_argument("--what", choices=("scoring", "walking"), default="scoring")
