@@ -3,9 +3,18 @@
 Everyday tests ask a double that answers as vLLM does. With COALMINE_TEST_VLLM=1, `make test-vllm` asks vLLM itself.
 """
 
+import contextlib
+import http.server
+import json
+import multiprocessing
 import os
+import shutil
+import subprocess
 import sys
+import threading
+import warnings
 
+import huggingface_hub
 import numpy as np
 import pytest
 import torch
@@ -180,6 +189,82 @@ def test_what_it_cannot_load_is_a_sentence(tmp_path):
     adapter = save_adapter(tmp_path / "adapter", save_checkpoint(tmp_path / "base"))
     with pytest.raises(ModelError, match="holds an adapter"):
         load_model(f"vllm:{adapter}")
+
+
+class Hub(http.server.BaseHTTPRequestHandler):
+    """A hub that keeps the tokens that it is sent, and has nothing."""
+
+    def do_GET(self):
+        self.server.tokens.append(self.headers.get("authorization"))
+        self.send_error(404)
+
+    do_HEAD = do_GET  # noqa: N815 - as the class of the standard library has it
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def hub():
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
+        server.tokens = []
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+# What an engine may try for a setting that names code: fetch it, with the user's token.
+DOWNLOAD = """
+with contextlib.suppress(OSError):
+    huggingface_hub.hf_hub_download("some/kernel", "kernel.py", endpoint=where, token="hf_of-the-user")
+"""
+
+
+def download(where):
+    exec(DOWNLOAD, {"contextlib": contextlib, "huggingface_hub": huggingface_hub, "where": where})
+
+
+def download_everywhere(where):
+    """In this process, in one that is forked from it, and in a new one."""
+    download(where)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads
+        child = multiprocessing.get_context("fork").Process(target=download, args=(where,))
+        child.start()
+    child.join()
+    code = f"import contextlib, sys, huggingface_hub; where = sys.argv[1]{DOWNLOAD}"
+    subprocess.run([sys.executable, "-c", code, where], check=True)
+
+
+@pytest.mark.skipif(REAL, reason="vLLM downloads only where it finds a reason to")
+def test_no_process_of_an_engine_asks_a_hub_or_sends_a_token(directory, monkeypatch, tmp_path, hub):
+    where, own = f"http://127.0.0.1:{hub.server_port}", vllm_double.LLM.__init__
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)  # imported without the variable
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+
+    def downloading(self, *arguments, **options):
+        download_everywhere(where)
+        own(self, *arguments, **options)
+
+    monkeypatch.setattr(vllm_double.LLM, "__init__", downloading)
+    load_model(f"vllm:{directory}")
+    assert hub.tokens == []
+    download(where)
+    assert set(hub.tokens) == {"Bearer hf_of-the-user"}  # which shows that this test can fail
+
+
+def test_the_settings_of_a_quantized_checkpoint_are_checked_too(directory, tmp_path):
+    changed = tmp_path / "changed"
+    shutil.copytree(directory, changed)
+    settings = json.loads((changed / "config.json").read_text())
+    settings |= {
+        "quantization_config": {"quant_method": "gptq", "bits": 4},
+        "attn_implementation": "some/kernel",
+    }
+    (changed / "config.json").write_text(json.dumps(settings))
+    with pytest.raises(ModelError, match="names code in a hub as its attn_implementation"):
+        load_model(f"vllm:{changed}")
 
 
 @pytest.mark.skipif(REAL, reason="vLLM's own bug cannot be made at will")

@@ -1,4 +1,4 @@
-"""`offline`: no network connection while a local model is loaded."""
+"""`offline`: no network connection while a local model is loaded; `without_hub`: no request to the hub."""
 
 from __future__ import annotations
 
@@ -51,12 +51,22 @@ def offline() -> Iterator[None]:
         if not _watching:
             sys.addaudithook(_refuse)
             _watching = True
+    with without_hub():
+        _thread.depth += 1
+        try:
+            yield
+        finally:
+            _thread.depth -= 1
+
+
+@contextlib.contextmanager
+def without_hub() -> Iterator[None]:
+    """Switch off the hub's client for the whole process and those forked from it, whenever it was imported."""
+    with _lock:
         _switch_hub(+1)
-    _thread.depth += 1
     try:
         yield
     finally:
-        _thread.depth -= 1
         with _lock:
             _switch_hub(-1)
 

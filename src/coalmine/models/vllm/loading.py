@@ -10,6 +10,7 @@ from typing import Any
 
 from coalmine.errors import InputError, MissingExtraError, ModelError
 from coalmine.models.contexts import contexts_of
+from coalmine.models.offline import without_hub
 from coalmine.models.transformers.adapter_base import base_of_adapter
 from coalmine.models.transformers.chat import ChatTemplate
 from coalmine.models.transformers.libraries import as_model_error, quiet
@@ -31,7 +32,7 @@ from coalmine.storage.files import sha256_of_file
 # An id that no token has.
 _NO_TOKEN = -1
 _PRECISIONS = ("auto", "float32", "float16", "bfloat16")
-# vLLM's own processes read these: nothing comes from a hub, and nothing about the machine is reported.
+# The processes that vLLM starts read these: nothing comes from a hub, and nothing about the machine is reported.
 _ALONE = {
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
@@ -83,10 +84,10 @@ def load(
     quantized = config.get("quantization_config")
     hashes = [sha256_of_file(one) for one in files]
     origin: dict[str, Any] = {"weights": directory.name, "weights_sha256": hashes}
+    check_settings(path, config, held)
     if isinstance(quantized, dict):
         origin["quantization"] = quantization_of(quantized).described()
     else:
-        check_settings(path, config, held)
         # What vLLM itself takes for a checkpoint in float32 is bfloat16.
         precision = own_precision(config, held, None) if precision == "auto" else precision
     engine = _engine(directory, precision, device_map)
@@ -162,11 +163,12 @@ def _engine(directory: Path, precision: str, device_map: str | None) -> Any:
 
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
-    """The environment in which vLLM and the processes that it starts ask no hub and report nothing."""
+    """Keep vLLM, and the processes that it starts, from asking a hub and from reporting anything."""
     before = {name: os.environ.get(name) for name in _ALONE}
     os.environ.update(_ALONE)
     try:
-        yield
+        with without_hub():  # which was imported before, and read its variable then
+            yield
     finally:
         for name, value in before.items():
             if value is None:
