@@ -113,7 +113,8 @@ def population(m, n, apart, **options):
         (np.arange(size) * 7 % size + 0.5) / size if size % 7 else (np.arange(size) + 0.5) / size
         for size in (m, n)
     ]
-    scores = [np.log(rank / (1 - rank)) for rank in ranks]
+    # Rounded, because their last digits depend on the CPU, and random splits depend on all digits.
+    scores = [np.round(np.log(rank / (1 - rank)), 9) for rank in ranks]
     return membership_of_scores(scores[0] + apart, scores[1], **options)
 
 
