@@ -212,6 +212,7 @@ def population(
         epsilon=(best,),
         best=best,
         epsilon_ceiling=ceiling,
+        one_copy_ceiling=ceiling / copies,
         epsilon_p_value=epsilon_p_value,
         template=template,
     )

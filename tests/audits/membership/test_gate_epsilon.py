@@ -2,8 +2,11 @@
 
 import math
 
+import msgspec
+import numpy as np
 import pytest
 
+from coalmine.audits import membership_of_scores
 from coalmine.audits.membership.policy import judge_epsilon
 from coalmine.evidence.outcomes import PartOutcome
 from reports.verdict_parts import interval, population, unknown
@@ -86,6 +89,21 @@ def test_a_population_that_could_not_have_shown_a_violation_leaves_it_to_another
     nothing = epsilons()
     assert (nothing.evidence, nothing.chance) == ("there are no populations among the results", 1.0)
     assert "(" not in epsilons(able).evidence.partition("no violation was shown")[2]
+
+
+def test_several_copies_need_scores_that_could_refute_the_pair_of_their_group():
+    # At delta 0.01 one copy of four proves 0.16 at most, however many are revealed, and a quarter of the canary's bound is 0.99.
+    found = membership_of_scores(
+        np.ones(200), np.zeros(200), inclusion=0.5, delta=1e-2, copies=4, confidence=0.95
+    )
+    (one,) = found.populations
+    assert 0.0 < one.one_copy_ceiling < 0.9 * one.epsilon_ceiling / 4
+    assert one.one_copy_ceiling == pytest.approx(one.best.one_copy.low, abs=1e-5)
+    between = (one.one_copy_ceiling + one.epsilon_ceiling / 4) / 2
+    assert epsilons(one, claimed=between).outcome == "not_shown"
+    # A file of an earlier version does not say what could have been shown of one copy.
+    earlier = msgspec.structs.replace(one, one_copy_ceiling=None)
+    assert epsilons(earlier, claimed=between).outcome == "not_shown"
 
 
 def test_the_worst_bound_is_named():

@@ -144,6 +144,9 @@ def _guessing_problems(name: str, one: Population) -> Iterator[str]:
 
 def _epsilon_problems(name: str, one: Population) -> Iterator[str]:
     yield from in_range(f"{name}: the highest bound on epsilon", one.epsilon_ceiling, 0)
+    # By group privacy it is at most the quotient, and at a delta above 0 less.
+    most = one.epsilon_ceiling / max(1, one.copies) + _BOUND_ROUNDING
+    yield from in_range(f"{name}: the highest bound for one copy", one.one_copy_ceiling, 0, most)
     bounds: list[EpsilonBound] = [*one.epsilon, one.best]
     bounds += [] if one.independent is None else [one.independent]
     for bound in bounds:

@@ -86,7 +86,9 @@ def _rows(document: Membership, population: Population, names: FormatNames) -> P
                 "high": draw.rounded(at if estimate.high is None else estimate.high),
                 "kind": "point estimate" if estimate.low is None else "lower limit",
                 "copy": draw.rounded(bound.one_copy.low if bound.one_copy is not None else None),
-                "ceiling": draw.rounded(population.epsilon_ceiling / (population.copies if claimed else 1)),
+                "ceiling": draw.rounded(
+                    population.one_copy_ceiling if claimed else population.epsilon_ceiling
+                ),
             }
         )
     return rows

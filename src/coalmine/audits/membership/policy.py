@@ -290,8 +290,8 @@ def _judge_epsilon(one: Population, claimed: float, confidence: float, shared: f
         return PartOutcome(name, "broken", bound.statement, bound.low)
     if too_weak(bound, confidence):
         return open_part(name, weak_words(bound, confidence), stronger(confidence), bound.low)
-    if one.epsilon_ceiling / one.copies <= claimed:
-        most = one.epsilon_ceiling / one.copies
+    most = one.epsilon_ceiling if one.copies == 1 else one.one_copy_ceiling or 0.0
+    if most <= claimed:
         why = f"the most this many scores could prove is {most:.2f}, whatever the model remembers"
         return open_part(name, why, _MORE, bound.low)._replace(unable=True)
     return PartOutcome(name, "holds", bound.statement, bound.low)

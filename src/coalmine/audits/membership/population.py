@@ -73,7 +73,7 @@ def _population(one: ScoredPopulation, options: MembershipOptions, judged: int) 
         lambda copies: epsilon_independent(*one.scores, coins=coins, **common, copies=copies), one.copies
     )
     test = headline_test(one.scores, coins, options.delta, options.seed, options.runs, one.why_no_coins)
-    ceiling = _ceiling(one, coins, options)
+    ceiling = _ceiling(one, coins, options, 1)
     return Population(
         name=one.name,
         format_name=one.format_name,
@@ -91,6 +91,7 @@ def _population(one: ScoredPopulation, options: MembershipOptions, judged: int) 
         epsilon=_bounds(one, options, guessing.median),
         best=best,
         epsilon_ceiling=ceiling,
+        one_copy_ceiling=ceiling if one.copies == 1 else _ceiling(one, coins, options, one.copies),
         epsilon_p_value=test.p_value(0.0, options.delta) if test.problem is None else None,
         independent=independent,
         verdict=_verdict(one, coins, options, judged),
@@ -101,8 +102,10 @@ def _population(one: ScoredPopulation, options: MembershipOptions, judged: int) 
     )
 
 
-def _ceiling(one: ScoredPopulation, coins: CoinScores | None, options: MembershipOptions) -> float:
-    """The highest headline bound that this many scores could prove."""
+def _ceiling(
+    one: ScoredPopulation, coins: CoinScores | None, options: MembershipOptions, copies: int
+) -> float:
+    """The highest headline bound for one of `copies` that this many scores could prove."""
     return epsilon_ceiling(
         len(one.scores.in_scores),
         len(one.scores.out_scores),
@@ -111,6 +114,7 @@ def _ceiling(one: ScoredPopulation, coins: CoinScores | None, options: Membershi
         runs=options.runs,
         delta=options.delta,
         confidence=options.confidence,
+        copies=copies,
         seed=options.seed,
     )
 
@@ -217,6 +221,6 @@ def _warnings(one: ScoredPopulation, best: Estimate, ceiling: float) -> tuple[st
         )
     if one.pooled:
         found.append(
-            "canaries that were planted different numbers of times are pooled; epsilon for one copy divides by the largest"
+            "canaries that were planted different numbers of times are pooled; epsilon for one copy takes each to have the largest number"
         )
     return tuple(found)

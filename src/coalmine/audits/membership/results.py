@@ -89,6 +89,8 @@ class Population(msgspec.Struct, frozen=True, kw_only=True):
     best: EpsilonBound
     # The highest bound that this many scores could prove, for a canary as a whole; 0 where none is measured.
     epsilon_ceiling: float
+    # The highest for one copy, by group privacy; None in files of earlier versions.
+    one_copy_ceiling: float | None = None
     # The tighter bound that also assumes independent scores.
     independent: EpsilonBound | None = None
     # The p-value of epsilon = 0 for a canary as a whole, at the delta of the audit, by the test that `best` uses.

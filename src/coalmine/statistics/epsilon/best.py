@@ -191,18 +191,21 @@ def epsilon_ceiling(
     runs: TrainingRuns = "one",
     delta: float = 0.0,
     confidence: float = 0.95,
+    copies: int = 1,
     seed: int = 0,
 ) -> float:
     """The highest that `epsilon_best` can be for this many scores: its value for scores that do not overlap; 0 without one.
 
-    `inclusion` is the probability with which the canaries of `coin_counts` were planted.
+    `inclusion` is the probability with which the canaries of `coin_counts` were planted. With `copies` it is the highest for one copy.
 
     >>> epsilon_ceiling(5, 5, coin_counts=(5, 5)) < epsilon_ceiling(100, 100, coin_counts=(100, 100))
     True
     """
     coins = None if coin_counts is None else CoinScores(_apart(*coin_counts), inclusion)
     apart = _apart(in_count, out_count)
-    best = epsilon_best(*apart, coins=coins, runs=runs, delta=delta, confidence=confidence, seed=seed)
+    best = epsilon_best(
+        *apart, coins=coins, runs=runs, delta=delta, confidence=confidence, copies=copies, seed=seed
+    )
     return best.low or 0.0
 
 
