@@ -149,6 +149,10 @@ class TooLongError(NotMeasurableError):
     """A text has more tokens than the model can read."""
 
 
+class UnreadWarning(UserWarning):
+    """Strings of a corpus were passed over that a model may have been trained on."""
+
+
 class SomeFailedError(CoalmineError):
     """Some of several trainings failed, and the others are complete.
 

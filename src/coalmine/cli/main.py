@@ -41,8 +41,9 @@ from coalmine.cli import (
     unlearn,
     verify,
 )
+from coalmine.cli.run_record import UNREAD
 from coalmine.cli.streams import OutputError, ReaderGoneError, standard_streams, write_stderr
-from coalmine.errors import CoalmineError
+from coalmine.errors import CoalmineError, UnreadWarning
 from coalmine.interrupts import LastSignal, treat_sigterm_as_ctrl_c
 from coalmine.pages import keep_pages
 from coalmine.storage.system_errors import describe_system_error
@@ -134,8 +135,11 @@ def _show_nothing_raw() -> None:
             return visible(super().getMessage())
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        if isinstance(message, UnreadWarning):
+            UNREAD.append(str(message))
         write_stderr(f"coalmine: warning: {visible(str(message))}\n")
 
+    UNREAD.clear()
     logging.setLogRecordFactory(VisibleRecord)
     warnings.showwarning = show
     for stream in (sys.stdout, sys.stderr):

@@ -15,6 +15,8 @@ from coalmine.records.run_record import RUN_RECORDS, SCHEMA
 
 RUN_FILE = RUN_RECORDS.file
 _HIDDEN = "(not recorded)"
+# What this command said of strings of the corpus that it passed over.
+UNREAD: list[str] = []
 _PACKAGES = ("coalmine", "numpy", "scipy", "torch", "safetensors", "pyarrow")
 
 
@@ -37,6 +39,7 @@ class RunClock:
                 "python": platform.python_version(),
                 "platform": platform.platform(),
                 "versions": {name: found for name in _PACKAGES if (found := _version(name)) is not None},
+                **({"not_read": list(UNREAD)} if UNREAD else {}),
                 **facts,
             },
         )

@@ -169,7 +169,11 @@ def _shown(found: Scan, out: Path, *, reveal: bool) -> list[Any]:
     if found.occurrences or any(kind.specimens or kind.shaped for kind in found.kinds):
         shown.append(_kinds_table(found))
     if not found.occurrences:
-        shown.append("No secrets of these kinds were found.")
+        shown.append("No secrets of these kinds were found in what was searched.")
+    if found.not_searched:
+        shown.append(
+            f"Note: these fields were not searched: {visible(', '.join(map(repr, found.not_searched)))}."
+        )
     notes = [note for kind in found.kinds if (note := _note(kind))]
     shown += ["", *notes] if notes else []
     if found.repeated:

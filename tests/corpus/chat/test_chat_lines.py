@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import gzip
 import json
+import warnings
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cli.in_process import run
 from coalmine.corpus import Fields, PlantOptions, plant, read_documents, verify_planted
 from coalmine.corpus.chat.rows import ROW_KINDS
 from coalmine.corpus.files.documents import ROWS
-from coalmine.errors import CorpusError, InputError
+from coalmine.errors import CorpusError, InputError, UnreadWarning
 
 FORMAT = "my pin is {digits:4}"
 FEW = PlantOptions(repeat=(1, 2), canaries=3, references=5, withhold=0.0)
@@ -294,3 +296,21 @@ def test_the_kind_can_be_overridden(tmp_path):
     (tmp_path / "a.txt").write_text("hello\n")
     with pytest.raises(CorpusError, match="whose rows are read as texts"):
         list(read_documents(tmp_path / "a.txt", Fields(rows="messages")))
+
+
+def test_strings_of_conversations_that_are_not_read_are_counted(tmp_path):
+    call = {"function": {"name": "pay", "arguments": {"to": "ann", "for": "lunch", "sum": 7}}}
+    row = {"messages": [said("user", "hi", name="ann"), said("assistant", "ok", tool_calls=[call])]}
+    counted = (
+        r"^10 strings of the conversations in .* were not read: messages\[\]\.name \(2\), "
+        r"messages\[\]\.tool_calls\[\]\.function\.arguments \(4\), messages\[\]\.tool_calls\[\]\.function\.name \(2\), tools\[\] \(2\)$"
+    )
+    path = written(tmp_path, [{**row, "tools": ["pay"]}] * 2)
+    with pytest.warns(UnreadWarning, match=counted):
+        list(read_documents(path))
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        ended = run("index", path, "-o", tmp_path / "index", "--tokenizer", "bytes")
+    assert ended.code == 0, ended.said
+    assert "warning: 10 strings of the conversations" in ended.said
+    assert "10 strings" in json.loads((tmp_path / "index" / "run.json").read_text())["not_read"][0]

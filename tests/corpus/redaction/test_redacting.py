@@ -429,3 +429,65 @@ def test_a_corpus_is_neither_replaced_nor_emptied(tmp_path):
     (tmp_path / "clean.txt").write_text("nothing to see\n")
     report = redact(tmp_path / "clean.txt", tmp_path / "clean")
     assert (report.found, report.sha256_before) == (0, report.sha256_after)
+
+
+EVERYWHERE = [
+    ('{"text": "hi", "n": 1e5,  "to": "ann@firm.org"}', '{"text": "hi", "n": 1e5,  "to": "[email]"}'),
+    ('{"text": "tel 713-853-1234", "text": "x"}', '{"text": "tel [phone]", "text": "x"}'),
+    ('{"text": "x", "phone": 7138531234}', '{"text": "x", "phone": "[phone]"}'),
+    ('{"text": "x", "by": "ann@firm.org"}', '{"text": "x", "by": "ann@firm.org"}'),
+]
+CHAT = {
+    "messages": [
+        {"role": "user", "content": "I am \u00e9ve@firm.org"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"function": {"name": "pay", "arguments": '{"\\nssn": "\\n219-09-9998"}'}}],
+        },
+    ]
+}
+
+
+def test_every_string_of_a_row_is_redacted_and_all_other_bytes_stay(tmp_path):
+    path = tmp_path / "a.jsonl"
+    lines = ['{"text": "x", "by": "b", "a": "b"}', *(before for before, _ in EVERYWHERE)]
+    path.write_text("\n".join(line if '"by"' in line else line[:-1] + ', "by": 1}' for line in lines))
+    made = redact(path, tmp_path / "out", fields=Fields(user="by"))
+    after = ['{"text": "x", "by": "b", "a": "b"}', *(after for _, after in EVERYWHERE)]
+    wanted = "\n".join(line if '"by"' in line else line[:-1] + ', "by": 1}' for line in after)
+    assert (tmp_path / "out" / "corpus.jsonl").read_text() == wanted
+    assert any("'by'" in warning for warning in made.warnings)
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_conversations_are_redacted_in_all_their_strings(tmp_path, suffix):
+    path = tmp_path / f"chat{suffix}"
+    path.write_bytes(rows_as([CHAT, {"messages": [{"role": "user", "content": "hi"}]}], suffix))
+    made = redact(path, tmp_path / "out")
+    assert {one.kind: one.masked for one in made.kinds} == {"email": 1, "ssn": 1}
+    content = (tmp_path / "out" / f"corpus{suffix}").read_bytes()
+    assert b"219-09" not in content
+    assert scan(tmp_path / "out" / f"corpus{suffix}", tmp_path / "again").occurrences == 0
+
+
+def test_other_columns_and_the_metadata_of_parquet_are_redacted(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    names = ["text", "to", "to", "image"]
+    columns = [["hi", "tel 713-853-1234"], ["ann@firm.org", "x"], [["a"], ["bob@firm.org"]], [b"1", b"2"]]
+    table = pa.table(list(map(pa.array, columns)), names=names)
+    table = table.replace_schema_metadata({"made by": '{"by": ["cy@firm.org"]}', "raw": b"\xff"})
+    pa.parquet.write_table(table, tmp_path / "a.parquet")
+    made = redact(tmp_path / "a.parquet", tmp_path / "out")
+    new = pa.parquet.ParquetFile(tmp_path / "out" / "corpus.parquet").read()
+    assert [new.column(place).to_pylist() for place in range(4)] == [
+        ["hi", "tel [phone]"],
+        ["[email]", "x"],
+        [["a"], ["[email]"]],
+        [b"1", b"2"],
+    ]
+    assert new.schema.metadata[b"made by"] == b'{"by": ["[email]"]}'
+    assert new.schema.metadata[b"raw"] == b"\xff"
+    assert any("'image'" in warning for warning in made.warnings)

@@ -21,7 +21,7 @@ from coalmine.corpus import (
 from coalmine.corpus.secrets.counting import Tallies
 from coalmine.corpus.secrets.kinds import chosen_kinds
 from coalmine.errors import AlteredError, CorpusError, InputError, MissingExtraError
-from corpus.corpora import WRITERS, content_of
+from corpus.corpora import WRITERS, content_of, rows_as
 
 NUMBERS = Format("{ssn}").sample(6, seed=9)
 ADDRESSES = [f"person{n}@firm{n}.org" for n in range(6)]
@@ -230,3 +230,36 @@ def test_the_same_scan_is_not_made_twice_and_another_is_refused(corpus, tmp_path
         read_scan(tmp_path / "out")
     with pytest.raises(InputError, match="line 5 is damaged"):
         list(distinct_in(tmp_path / "out"))
+
+
+def test_all_strings_of_conversations_are_searched(tmp_path):
+    arguments = {"ssn": 219099998, "to": {"iban": "DE44 5001 0517 5407 3249 31"}}
+    secrets = {"ssn", "iban", "email", "phone"}
+    for number, held in enumerate([arguments, json.dumps(arguments)]):
+        turn = {
+            "role": "assistant",
+            "content": [{"type": "text", "text": "wait"}, {"type": "note", "of": "ann@firm.org"}],
+            "tool_calls": [{"function": {"name": "pay", "arguments": held}}],
+        }
+        row = {"messages": [turn], "tools": [{"description": "tel 7138531234"}], "by": "bob@firm.org"}
+        for path in (tmp_path / f"chat{number}.jsonl", tmp_path / f"chat{number}.parquet"):
+            path.write_bytes(rows_as([row], path.suffix))
+            found = scan(path, tmp_path / f"{path.name}.out", fields=Fields(user="by"))
+            assert {kind.kind for kind in found.kinds if kind.occurrences == 1} == secrets, path.name
+            assert found.not_searched == ("by",)
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet"])
+def test_fields_that_are_not_searched_are_named(tmp_path, suffix):
+    rows = [{"text": "hello", "title": "a"}, {"text": "hello", "title": "b"}]
+    if suffix == ".jsonl":
+        rows.append({"text": "hello", "late": "219-09-9998"})
+    path = tmp_path / f"mail{suffix}"
+    path.write_bytes(rows_as(rows, suffix))
+    ended = run("scan", path, "-o", tmp_path / "out")
+    assert ended.code == 0, ended.said
+    not_searched = {".jsonl": ["title", "late"], ".csv": ["more", "by", "title"], ".parquet": ["title"]}[
+        suffix
+    ]
+    assert list(read_scan(tmp_path / "out").not_searched) == not_searched
+    assert f"these fields were not searched: {', '.join(map(repr, not_searched))}" in ended.said

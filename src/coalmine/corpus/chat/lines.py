@@ -42,6 +42,7 @@ class ChatLinesCorpus(JsonLinesCorpus):
     def decode_row(self, number: int, content: bytes) -> CorpusDocument:
         """The document on a line, whose text is that of all turns."""
         row = self._object(number, content)
+        self.note_unread(number, row)
         values = self.values_of(row, self.place(number)) if self.roles else {}
         text = text_of(self._turns_of(row, number))
         return CorpusDocument(number, text, values.get("user"), None, values.get("date") or None)
@@ -49,6 +50,12 @@ class ChatLinesCorpus(JsonLinesCorpus):
     def decode_rows(self, content: bytes) -> list[Any] | None:  # noqa: ARG002
         """None: each row is checked on its own."""
         return None
+
+    def searched(self, number: int, content: bytes) -> tuple[bytes, str | None]:
+        """All strings of the conversation on a line, and whose it is."""
+        row = self._object(number, content)
+        values = self.values_of(row, self.place(number)) if self.roles else {}
+        return self.rows.searched(row, self._turns_of(row, number), self.kept), values.get("user")
 
     def turns(self, number: int, content: bytes) -> Sequence[PlacedTurn]:
         """The turns of the conversation on a line."""

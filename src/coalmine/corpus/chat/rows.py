@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from coalmine.corpus.chat.turns import SPEAKERS, BadRowError, PlacedTurn, check_text, text_turn, turns_in
-from coalmine.corpus.files.documents import Fields
+from coalmine.corpus.files.documents import BOUNDARY, Fields
+from coalmine.corpus.files.strings import changed_text, leaves, strings_of
 from coalmine.errors import CorpusError
 from coalmine.records.chat import Turn
 
 # What the text of a conversation has between its turns.
 BETWEEN_TURNS = "\n"
+# Fields beside the turns that a model is trained on too.
+ASIDE = ("tools", "functions")
+# What is no text: who speaks, and what says which part is which.
+_LABELS = ("role", "from", "type", "id", "tool_call_id")
 
 
 class RowKind(ABC):
@@ -55,6 +62,39 @@ class RowKind(ABC):
         """The fields of a corpus of such rows."""
         return msgspec.structs.replace(fields, rows=self.name)
 
+    def searched(
+        self, row: Mapping[str, Any], turns: Sequence[PlacedTurn], kept: Collection[str | None]
+    ) -> bytes:
+        """The texts of the turns, and after them all other strings and numbers of a row but those of the fields in `kept`.
+
+        They are separated as documents are, so that nothing is found across two of them.
+        """
+        strings = [turn.content for turn in turns if turn.content]
+        for key in row:
+            for field, last, value in leaves(row[key], key) if key not in kept else ():
+                if not (self._is_text(field) and isinstance(value, str)):
+                    strings += strings_of(partial(changed_text, str(value), name=last))
+        return BOUNDARY.join([string.encode("utf-8", "replace") for string in strings])
+
+    @property
+    def text_names(self) -> tuple[str, ...]:
+        """What the fields are called that hold texts of turns."""
+        return (*self.keys, *self.optional, "content", "text", "value")
+
+    def unread(self, row: Mapping[str, Any]) -> Counter[str]:
+        """How many strings of a conversation are not in its text, such as the arguments of tool calls, by field."""
+        return Counter(
+            field.partition(".arguments.")[0] + (".arguments" if ".arguments." in field else "")
+            for key in (*self.keys, *ASIDE)
+            for field, last, value in leaves(row.get(key), key)
+            if isinstance(value, str) and last not in _LABELS and not self._is_text(field)
+        )
+
+    def _is_text(self, field: str) -> bool:
+        """Whether the strings of a field are texts of turns."""
+        key, _, rest = field.partition("[]")
+        return key in (*self.keys, *self.optional) and rest in ("", ".content", ".content[].text")
+
     @abstractmethod
     def _turns(self, row: Mapping[str, Any]) -> list[PlacedTurn]:
         """The turns of a row that has all keys."""
@@ -85,6 +125,9 @@ class Conversations(Messages):
 
     name = "conversations"
     speaker, said = "from", "value"
+
+    def _is_text(self, field: str) -> bool:
+        return super()._is_text(field.replace(f"[].{self.said}", "[].content", 1))
 
     def made(self, turns: Sequence[Turn], like: Mapping[str, Any]) -> dict[str, Any]:
         """A list of messages by "human" and "gpt", or by the names that the other row has for them."""

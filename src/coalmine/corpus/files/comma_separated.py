@@ -7,13 +7,17 @@ import csv
 import io
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from coalmine.corpus.files.corpora import CorpusKind
 from coalmine.corpus.files.documents import CorpusDocument, Fields, LineBlock
 from coalmine.corpus.files.lines import LineCorpus
 from coalmine.corpus.files.streams import BLOCK_BYTES
+from coalmine.corpus.files.strings import changed_text
 from coalmine.errors import CorpusError
+
+if TYPE_CHECKING:
+    from coalmine.corpus.files.strings import Change
 
 # Python's own limit of 128 kB is shorter than many documents; without any, one quote that is never closed would read
 # the rest of the corpus into memory.
@@ -24,8 +28,14 @@ class _CsvBlock(LineBlock):
     """Some whole CSV records, as bytes of the file and as documents."""
 
     def __init__(
-        self, raw: bytes, first: int, spans: list[tuple[int, int]], documents: list[CorpusDocument]
+        self,
+        corpus: CsvCorpus,
+        raw: bytes,
+        first: int,
+        spans: list[tuple[int, int]],
+        documents: list[CorpusDocument],
     ) -> None:
+        self._corpus = corpus
         self.raw = raw
         self.first = first
         self.count = len(documents)
@@ -39,6 +49,11 @@ class _CsvBlock(LineBlock):
     def documents(self) -> list[CorpusDocument]:
         """The documents in these records."""
         return self._documents
+
+    def rewritten(self, at: int, change: Change) -> object:
+        """Pass every field of a record through `change`."""
+        begin, end = self._spans[at]
+        return self._corpus.rewritten(self.raw[begin:end].removesuffix(b"\n").removesuffix(b"\r"), change)
 
 
 class CsvCorpus(LineCorpus):
@@ -76,10 +91,27 @@ class CsvCorpus(LineCorpus):
         """The record with another text; its other bytes stay as they are."""
         content = row.decode("utf-8")
         begin, end = self._span(content, self._roles["text"])
-        written = self._encoded([text, ""]).decode("utf-8").removesuffix(self.delimiter)
-        if not written.startswith('"') and (content[begin:end].startswith('"') or len(self._columns) == 1):
-            written = f'"{written}"'
+        written = self._field(text, quoted=content.startswith('"', begin))
         return (content[:begin] + written + content[end:]).encode("utf-8")
+
+    def rewritten(self, row: bytes, change: Change) -> bytes:
+        """The record in which every field went through `change`; its other bytes stay as they are."""
+        content = row.decode("utf-8")
+        for column in reversed(range(len(self._columns))):
+            begin, end = self._span(content, column)
+            quoted, name = content.startswith('"', begin), self._columns[column]
+            text = content[begin + 1 : end - 1].replace('""', '"') if quoted else content[begin:end]
+            new = text if name in self.kept else changed_text(text, change, name, self.text_names)
+            if new != text:
+                content = content[:begin] + self._field(new, quoted=quoted) + content[end:]
+        return content.encode("utf-8")
+
+    def _field(self, text: str, *, quoted: bool) -> str:
+        """A field as it is written, in quotes where the one before it was."""
+        written = self._encoded([text, ""]).decode("utf-8").removesuffix(self.delimiter)
+        return (
+            f'"{written}"' if not written.startswith('"') and (quoted or len(self._columns) == 1) else written
+        )
 
     def _span(self, record: str, column: int) -> tuple[int, int]:
         """Where a field of a record begins and ends, with its quotes."""
@@ -95,6 +127,10 @@ class CsvCorpus(LineCorpus):
                 end = record.find(self.delimiter, begin)
                 end = len(record) if end < 0 else end
         return begin, end
+
+    def unsearched(self) -> list[str]:
+        """All columns but that of the text."""
+        return [name for name in self._columns if name != self.fields.scored]
 
     def check_document(self, values: Mapping[str, str]) -> None:
         """Do nothing: every text can be quoted, and the columns are known only once the first line was read."""
@@ -163,7 +199,7 @@ class CsvCorpus(LineCorpus):
                     documents.append(self._document(line, values))
                 pieces.append(raw)
                 end += len(raw)
-        return _CsvBlock(b"".join(pieces), first, spans, documents) if pieces else None
+        return _CsvBlock(self, b"".join(pieces), first, spans, documents) if pieces else None
 
     def _document(self, line: int, values: list[str]) -> CorpusDocument:
         if len(values) != len(self._columns):

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 from coalmine.corpus.files.documents import DocumentBlock, Fields, TextPiece
+from coalmine.errors import UnreadWarning
 
 if TYPE_CHECKING:
     from coalmine.corpus.chat.rows import RowKind
     from coalmine.corpus.chat.turns import PlacedTurn
+    from coalmine.corpus.files.strings import Change
     from coalmine.records.chat import Frame
 
 
@@ -47,6 +51,8 @@ class Edits:
         insertions: in ascending order of place; several at one place keep their order.
         documents: the new documents that `insertions` refer to, each from role ("text", "user", "source") to value; they have no date.
         changes: place to a function that makes the new text from the old one; None leaves the document out.
+        everywhere: if it is given, changes are made to every string of a row, and this to those that are in none, as in the metadata of a
+            Parquet file.
         additions: place to what is added to a turn of that conversation.
     """
 
@@ -56,11 +62,13 @@ class Edits:
         documents: Sequence[Mapping[str, str]] = (),
         changes: Mapping[int, Callable[[str], str] | None] | None = None,
         additions: Mapping[int, Addition] | None = None,
+        everywhere: Change | None = None,
     ) -> None:
         self._insertions = insertions
         self._documents = documents
         self.changes = changes or {}
         self.additions = additions or {}
+        self.everywhere = everywhere
         self._changed = sorted([*self.changes, *self.additions])
 
     def within(self, first: int, count: int) -> list[int]:
@@ -104,12 +112,17 @@ class Corpus(ABC):
     # How rows hold conversations, and where in one the text of a new document goes; None where documents are texts.
     rows: RowKind | None = None
     frame: Frame | None = None
+    # Whether the names of fields that are not in use are noted, for `unsearched`.
+    names_fields = False
 
     def __init__(self, path: Path, fields: Fields, kind: CorpusKind) -> None:
         self.path = path
         self.fields = fields
         self.kind = kind
         self.size = path.stat().st_size
+        # How many strings of conversations were passed over, by field, up to the row of this number.
+        self.unread: Counter[str] = Counter()
+        self._noted = 0
 
     def __enter__(self) -> Self:
         return self
@@ -118,6 +131,37 @@ class Corpus(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+        if self.unread and kind is None:
+            fields = ", ".join(f"{field} ({count:,})" for field, count in sorted(self.unread.items()))
+            warnings.warn(
+                f"{self.unread.total():,} strings of the conversations in {self.path} were not read: {fields}",
+                UnreadWarning,
+                stacklevel=1,
+            )
+
+    @property
+    def kept(self) -> tuple[str | None, ...]:
+        """The fields that say whose a row is and when it was written, in which no secrets are looked for."""
+        return self.fields.user, self.fields.date
+
+    @property
+    def text_names(self) -> tuple[str | None, ...]:
+        """What the fields are called that are read as texts."""
+        return (self.fields.scored, self.fields.source) if self.rows is None else self.rows.text_names
+
+    def note_unread(self, number: int, row: Mapping[str, Any]) -> None:
+        """Count what of a conversation is not in its text, once per row."""
+        if self.rows is not None and number > self._noted:
+            self._noted = number
+            self.unread += self.rows.unread(row)
+
+    def unwritten(self) -> list[str]:
+        """The fields that no change of every string reaches."""
+        return [name for name in self.kept if name is not None]
+
+    def unsearched(self) -> list[str]:
+        """The fields in which no secrets are looked for by `pieces`; known once these were read."""
+        return []
 
     @property
     @abstractmethod
@@ -137,7 +181,8 @@ class Corpus(ABC):
         """The documents in order; can be iterated over once."""
 
     def pieces(self) -> Iterator[TextPiece]:
-        """The texts in order, for searching; can be iterated over once, instead of `blocks`."""
+        """The texts in order, for searching, and all other strings of conversations; can be iterated over once, instead of `blocks`."""
+        self.names_fields = True
         for block in self.blocks():
             yield block.piece(users=self.fields.user is not None)
 

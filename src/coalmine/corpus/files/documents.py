@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from coalmine.corpus.chat.turns import PlacedTurn
+    from coalmine.corpus.files.strings import Change
     from coalmine.models.protocols import IntArray
 
 # What rows can hold: one text, or a conversation in one of these ways.
@@ -147,8 +148,12 @@ class DocumentBlock(ABC):
         """The turns of each document; nothing where documents are texts."""
         return ()
 
+    def rewritten(self, at: int, change: Change) -> object:
+        """Pass every string of a row of the block through `change`, as writing it again does."""
+        return change(self.documents()[at].text)
+
     def piece(self, *, users: bool) -> TextPiece:
-        """The texts one after the other, with whose they are if that is asked for."""
+        """The texts one after the other, with whose they are if that is asked for; of conversations, all else in their rows too."""
         if not users:
             joined = self.joined()
             return TextPiece(joined.numbers.tolist(), None, joined.ends.tolist(), joined.content.tobytes())

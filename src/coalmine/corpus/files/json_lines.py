@@ -24,16 +24,20 @@ from coalmine.corpus.files.documents import (
 )
 from coalmine.corpus.files.json_places import json_type, value_span
 from coalmine.corpus.files.lines import LineCorpus
+from coalmine.corpus.files.strings import changed_json
 from coalmine.errors import CorpusError
 from coalmine.storage.decoding import UndecodableError, decode_python_json
 
 if TYPE_CHECKING:
     from coalmine.corpus.chat.turns import PlacedTurn
+    from coalmine.corpus.files.strings import Change
 
 # What the values of some roles may be, apart from strings.
 _NOT_TEXT: dict[str, tuple[type, ...]] = {"user": (int, type(None)), "date": (int, float, type(None))}
 
 _OPENING, _CLOSING = b"{}"
+# Names of fields that are noted.
+_MOST_NAMES = 100
 
 
 class _JsonBlock(LineBlock):
@@ -76,14 +80,34 @@ class _JsonBlock(LineBlock):
         lines = enumerate(self._contents, self._line)
         return [turns(number, content) for number, content in lines if content.strip()]
 
+    def rewritten(self, at: int, change: Change) -> object:
+        """Pass every string of a row through `change`."""
+        if self._is_plain:
+            return self._corpus.rewritten(self._contents[at], change)
+        return self._corpus.rewritten([content for content in self._contents if content.strip()][at], change)
+
     def piece(self, *, users: bool) -> TextPiece:
-        """The texts one after the other, without making a document of each."""
+        """The texts one after the other, without making a document of each; of conversations, all else in their rows too."""
+        if self._corpus.rows is not None:
+            return self._of_conversations(users=users)
         numbers, rows = self._rows()
         encoded = [row.text.encode("utf-8") for row in rows]
         ends = list(accumulate([len(text) + 1 for text in encoded]))
         encoded.append(b"")
         names = [None if row.user is None else str(row.user) for row in rows] if users else None
         return TextPiece(numbers, names, ends, BOUNDARY.join(encoded))
+
+    def _of_conversations(self, *, users: bool) -> TextPiece:
+        lines = [
+            (number, content) for number, content in enumerate(self._contents, self._line) if content.strip()
+        ]
+        searched = [self._corpus.searched(*line) for line in lines]
+        return TextPiece(
+            [number for number, _ in lines],
+            [user for _, user in searched] if users else None,
+            list(accumulate([len(content) + 1 for content, _ in searched])),
+            BOUNDARY.join([*(content for content, _ in searched), b""]),
+        )
 
     def _rows(self) -> tuple[Sequence[int], list[Any]]:
         """The number of each line that is a document, and what is on it."""
@@ -116,17 +140,11 @@ class JsonLinesCorpus(LineCorpus):
 
     def __init__(self, path: Path, fields: Fields, kind: CorpusKind, *, hashed: bool = False) -> None:
         super().__init__(path, fields, kind, hashed=hashed)
-        types: dict[str, Any] = {
-            "text": str,
-            "user": str | int | None,
-            "source": str,
-            "date": str | int | float | None,
-        }
-        roles = fields.named()
-        row = msgspec.defstruct("Row", [(role, types[role]) for role in roles], rename=roles, gc=False)
-        # Reads only the fields in use, which is several times as fast as making a dictionary of each row.
-        self._decoder = msgspec.json.Decoder(row)
-        self.roles = roles
+        self.roles = fields.named()
+        self._decoder = _decoder(self.roles)
+        # The names of other fields, and what knows all names so far and rejects others.
+        self._others: dict[str, None] = {}
+        self._naming = _decoder(self.roles, self._others)
 
     def blocks(self) -> Iterator[_JsonBlock]:
         """The documents in order."""
@@ -140,9 +158,15 @@ class JsonLinesCorpus(LineCorpus):
     def decode_row(self, number: int, content: bytes) -> Any:
         """What is on a line: a record with the roles in use, or, if it is not strict JSON, the document itself."""
         try:
-            return self._decoder.decode(content)
+            return (self._naming if self.names_fields else self._decoder).decode(content)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return self._decode_slowly(number, content)
+
+    def unsearched(self) -> list[str]:
+        """All fields but that of the text; of conversations, those that say whose they are and when they were written."""
+        if self.rows is not None:
+            return [name for name in self.kept if name is not None]
+        return [name for name in (*self.roles.values(), *self._others) if name != self.fields.scored]
 
     def first_row(self) -> dict[str, Any]:
         """The object on the first line that is not white space, or only that it has a text; nothing in an empty corpus."""
@@ -163,9 +187,9 @@ class JsonLinesCorpus(LineCorpus):
         return True
 
     def decode_rows(self, content: bytes) -> list[Any] | None:
-        """What is on some lines, each as `decode_row` gives it; None if one of them is not strict JSON."""
+        """What is on some lines, each as `decode_row` gives it; None if one of them is not strict JSON, or has fields that are new."""
         try:
-            return self._decoder.decode_lines(content)
+            return (self._naming if self.names_fields else self._decoder).decode_lines(content)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
 
@@ -185,7 +209,11 @@ class JsonLinesCorpus(LineCorpus):
 
     def _decode_slowly(self, number: int, content: bytes) -> CorpusDocument:
         """Read a line that is not strict JSON (Python's json writes NaN), or raise a CorpusError that says what is wrong with it."""
-        values = self.values_of(self.decode_object(number, content), self.place(number))
+        row = self.decode_object(number, content)
+        values = self.values_of(row, self.place(number))
+        if self.names_fields and len(self._others) < _MOST_NAMES:
+            self._others |= dict.fromkeys(name for name in row if name not in self.roles.values())
+            self._naming = _decoder(self.roles, self._others)
         return CorpusDocument(
             number,
             values["text"] or "",
@@ -233,6 +261,14 @@ class JsonLinesCorpus(LineCorpus):
         """The turns of the conversation on a line; none where rows are texts."""
         return ()
 
+    def searched(self, number: int, content: bytes) -> tuple[bytes, str | None]:  # noqa: ARG002
+        """All strings of the conversation on a line, and whose it is."""
+        raise TypeError("rows of texts are searched together")
+
+    def rewritten(self, row: bytes, change: Change) -> bytes:
+        """The object in which every string went through `change`; its other bytes stay as they are."""
+        return changed_json(row.decode("utf-8"), change, self.kept, self.text_names).encode("utf-8")
+
     def row(self, values: Mapping[str, str]) -> bytes:
         """A new document as a line, without its line break; it has only the fields in use."""
         given = {
@@ -258,6 +294,28 @@ class JsonLinesCorpus(LineCorpus):
         except UnicodeEncodeError:
             # Half a surrogate pair in another field is not text, but its escape is JSON.
             return json.dumps(values).encode("ascii")
+
+
+def _decoder(roles: Mapping[str, str], others: Mapping[str, None] | None = None) -> msgspec.json.Decoder[Any]:
+    """What reads only the fields in use, several times as fast as making a dictionary of each row.
+
+    With `others`, it passes over fields of these names, and rejects all further ones until there are too many.
+    """
+    types: dict[str, Any] = {
+        "text": str,
+        "user": str | int | None,
+        "source": str,
+        "date": str | int | float | None,
+    }
+    passed = {f"other_{number}": name for number, name in enumerate(others or ())}
+    row = msgspec.defstruct(
+        "Row",
+        [(role, types[role]) for role in roles] + [(name, msgspec.Raw, msgspec.Raw()) for name in passed],
+        rename={**roles, **passed},
+        forbid_unknown_fields=others is not None and len(others) < _MOST_NAMES,
+        gc=False,
+    )
+    return msgspec.json.Decoder(row)
 
 
 def _spliced(row: bytes, field: str, text: str) -> bytes | None:

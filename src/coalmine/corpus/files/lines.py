@@ -17,6 +17,7 @@ from coalmine.errors import CorpusError
 
 if TYPE_CHECKING:
     from coalmine.corpus.chat.turns import PlacedTurn
+    from coalmine.corpus.files.strings import Change
 
 # As long as an indexed document can be; a few kilobytes of compressed data can expand to a line of any length.
 LONGEST_LINE = 1 << 31
@@ -61,6 +62,10 @@ class LineCorpus(Corpus):
     @abstractmethod
     def changed_row(self, document: CorpusDocument, row: bytes, text: str) -> bytes:
         """The bytes of a document, without its line break, with another text."""
+
+    @abstractmethod
+    def rewritten(self, row: bytes, change: Change) -> bytes:
+        """The bytes of a document, without its line break, in which every string went through `change`."""
 
     def added_row(self, turns: Sequence[PlacedTurn], row: bytes, addition: Addition) -> bytes:  # noqa: ARG002
         """The bytes of a conversation, without its line break, with something added to a turn."""
@@ -145,7 +150,8 @@ class LineCorpus(Corpus):
         written = 0
         if places:
             spans = block.spans()
-            documents = block.documents() if any(place in edits.changes for place in places) else ()
+            by_text = edits.everywhere is None and any(place in edits.changes for place in places)
+            documents = block.documents() if by_text else ()
         for place in places:
             begin, end = spans[place - block.first]
             yield block.raw[written:begin]
@@ -155,7 +161,9 @@ class LineCorpus(Corpus):
             row, line_end = _without_line_break(block.raw[begin:end])
             if place in edits.changes:
                 change = edits.changes[place]
-                if change is not None:
+                if change is not None and edits.everywhere is not None:
+                    yield self.rewritten(row, change) + line_end
+                elif change is not None:
                     document = documents[place - block.first]
                     yield self.changed_row(document, row, change(document.text)) + line_end
                 written = end

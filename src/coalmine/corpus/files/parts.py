@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from coalmine.corpus.files.corpora import Corpus, CorpusKind, Edits, Remains
-from coalmine.corpus.files.documents import CorpusDocument, DocumentBlock, Fields
+from coalmine.corpus.files.documents import CorpusDocument, DocumentBlock, Fields, TextPiece
 from coalmine.errors import CorpusError
 from coalmine.storage.decoding import UndecodableError, decode_json
 from coalmine.storage.files import PRIVATE, read_bytes, sha256_of_file, sha256_of_named, to_json, whole_file
@@ -47,6 +47,11 @@ class PartBlock(DocumentBlock):
         """All texts, for searching."""
         return self.inner.haystack()
 
+    def piece(self, *, users: bool) -> TextPiece:
+        """The texts one after the other; of conversations, all else in their rows too."""
+        piece = self.inner.piece(users=users)
+        return piece._replace(numbers=range(self.first + 1, self.first + self.count + 1))
+
 
 class PartsCorpus(Corpus):
     """A directory of part files of one kind."""
@@ -62,6 +67,7 @@ class PartsCorpus(Corpus):
         with self._opened(self.parts[0]) as first:
             # What the first part holds, all others should hold too.
             self.rows, self.fields = first.rows, first.fields
+            self._unsearched = dict.fromkeys(first.unsearched())
         is_text = self.rows is None and kind.has_conversations
         self._part_fields = msgspec.structs.replace(self.fields, rows="text") if is_text else self.fields
 
@@ -79,6 +85,10 @@ class PartsCorpus(Corpus):
         """The SHA-256 of the names of the files and their hashes."""
         return sha256_of_file(self.path)
 
+    def unsearched(self) -> list[str]:
+        """The fields of any part in which no secrets are looked for."""
+        return list(self._unsearched)
+
     def check_document(self, values: Mapping[str, str]) -> None:
         """Raise a CorpusError for a new document that does not fit the first part."""
         with self._opened(self.parts[0]) as first:
@@ -90,9 +100,14 @@ class PartsCorpus(Corpus):
         for number, (part, size) in enumerate(zip(self.parts, self._sizes, strict=True)):
             documents = 0
             with self._opened(part) as self._open:
+                self._open.names_fields = self.names_fields
                 for block in self._open.blocks():
                     documents = block.first + block.count
                     yield PartBlock(block, self._open, number, before)
+                # Said once for all parts.
+                self.unread += self._open.unread
+                self._open.unread.clear()
+                self._unsearched |= dict.fromkeys(self._open.unsearched())
             self._open = None
             self._done += size
             before += documents

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from coalmine.corpus.files.corpora import CorpusKind
 from coalmine.corpus.files.documents import BOUNDARY, CorpusDocument, JoinedTexts, LineBlock, TextPiece
 from coalmine.corpus.files.lines import LineCorpus
 from coalmine.errors import CorpusError
+
+if TYPE_CHECKING:
+    from coalmine.corpus.files.strings import Change
 
 
 class _PlainBlock(LineBlock):
@@ -116,6 +120,10 @@ class PlainTextCorpus(LineCorpus):
     def changed_row(self, document: CorpusDocument, row: bytes, text: str) -> bytes:  # noqa: ARG002 - nothing else is on a line
         """The new text."""
         return text.encode("utf-8")
+
+    def rewritten(self, row: bytes, change: Change) -> bytes:
+        """The line, which is one string."""
+        return change(row.decode("utf-8")).encode("utf-8")
 
 
 PLAIN_TEXT = CorpusKind(

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import UNSET
 
-from coalmine.corpus.chat.rows import kind_in, text_of, unchangeable
+from coalmine.corpus.chat.rows import ASIDE, kind_in, text_of, unchangeable
 from coalmine.corpus.chat.tables import with_addition
 from coalmine.corpus.chat.turns import BadRowError, PlacedTurn
 from coalmine.corpus.files.corpora import Addition, Corpus, CorpusKind, Edits
-from coalmine.corpus.files.documents import CorpusDocument, DocumentBlock, Fields, missing_field
+from coalmine.corpus.files.documents import (
+    BOUNDARY,
+    CorpusDocument,
+    DocumentBlock,
+    Fields,
+    TextPiece,
+    missing_field,
+)
+from coalmine.corpus.files.strings import Change, changed_text, changed_value
 from coalmine.errors import CorpusError
 from coalmine.storage.files import sha256_of_file
 
@@ -41,11 +51,11 @@ class TableBlock(DocumentBlock):
             }
             if corpus.rows is not None:
                 values["text"] = [text_of(turns) for turns in self.conversations()]
+                for number, row in enumerate(self._of_conversations(), self.first + 1):
+                    corpus.note_unread(number, row)
             dates = self._dates()
         except UnicodeDecodeError:
-            raise CorpusError(
-                f"{corpus.path} is damaged after row {self.first} (a text in it is not UTF-8); copy or write it again"
-            ) from None
+            raise self._damaged() from None
         nothing: list[str | None] = [None] * self.count
         for role in ("text", "source"):
             if role in values and None in values[role]:
@@ -58,6 +68,46 @@ class TableBlock(DocumentBlock):
         numbers = range(self.first + 1, self.first + self.count + 1)
         sources = values.get("source", nothing)
         return list(map(CorpusDocument, numbers, values["text"], users, sources, dates))
+
+    def rewritten(self, at: int, change: Change) -> object:
+        """Pass every string of a row through `change`."""
+        return [changed_value(value, change, name, self._corpus.text_names) for name, value in self._rows[at]]
+
+    def piece(self, *, users: bool) -> TextPiece:
+        """The texts one after the other; of conversations, all else in their rows too."""
+        rows = self._corpus.rows
+        if rows is None:
+            return super().piece(users=users)
+        searched = [
+            rows.searched(dict(row), turns, self._corpus.kept)
+            for row, turns in zip(self._rows, self.conversations(), strict=True)
+        ]
+        names = self.batch.column(self._corpus.fields.user).to_pylist() if users else None
+        return TextPiece(
+            range(self.first + 1, self.first + self.count + 1),
+            None if names is None else [None if name is None else str(name) for name in names],
+            list(accumulate([len(content) + 1 for content in searched])),
+            BOUNDARY.join([*searched, b""]),
+        )
+
+    @cached_property
+    def _rows(self) -> list[list[tuple[str, Any]]]:
+        """The names and values of the columns with strings in each row; a name may be there twice."""
+        corpus, columns = self._corpus, []
+        try:
+            for place in corpus.searched_columns():
+                name = corpus.schema.field(place).name
+                columns.append([(name, value) for value in self.batch.column(place).to_pylist()])
+        except UnicodeDecodeError:
+            raise self._damaged() from None
+        return (
+            [list(row) for row in zip(*columns, strict=True)] if columns else [[] for _ in range(self.count)]
+        )
+
+    def _damaged(self) -> CorpusError:
+        return CorpusError(
+            f"{self._corpus.path} is damaged after row {self.first} (a text in it is not UTF-8); copy or write it again"
+        )
 
     def conversations(self) -> Sequence[Sequence[PlacedTurn]]:
         """The turns of each document; nothing where documents are texts."""
@@ -146,6 +196,8 @@ class TableCorpus(Corpus):
 
     def write(self, path: Path, edits: Edits, advance: Callable[[], None]) -> str:
         """Copy the rows with edits; schema, metadata and compression stay as they were."""
+        if edits.everywhere is not None:
+            self.schema = _with_metadata(self.schema, edits.everywhere)
         sink = self.sink(path)
         documents = 0
         try:
@@ -161,6 +213,26 @@ class TableCorpus(Corpus):
             sink.abandon()
             raise
         return sha256_of_file(path)
+
+    def searched_columns(self) -> list[int]:
+        """The columns that have strings in them, but those that say whose a row is and when it was written."""
+        schema = self.schema
+        return [
+            place
+            for place, field in enumerate(schema)
+            if field.name not in self.kept and self._holds_text(field.type)
+        ]
+
+    def unwritten(self) -> list[str]:
+        """The columns without strings, and those that say whose a row is and when it was written."""
+        searched = self.searched_columns()
+        return [name for place, name in enumerate(self.schema.names) if place not in searched]
+
+    def unsearched(self) -> list[str]:
+        """The other columns; where rows are texts, all but that of the text."""
+        searched = self.searched_columns() if self.rows is not None else ()
+        names = enumerate(self.schema.names)
+        return [name for place, name in names if place not in searched and name != self.roles.get("text")]
 
     def turns_in(self, row: Mapping[str, Any], number: int) -> list[PlacedTurn]:
         """The turns of a row."""
@@ -178,7 +250,9 @@ class TableCorpus(Corpus):
         for key in rows.keys:
             if self.schema.names.count(key) != 1:
                 raise missing_field(str(self.path), key, self.schema.names)
-        self.chat_columns = [name for name in (*rows.keys, *rows.optional) if name in self.schema.names]
+        self.chat_columns = [
+            name for name in (*rows.keys, *rows.optional, *ASIDE) if self.schema.names.count(name) == 1
+        ]
 
     def _new_conversation(self, text: str) -> dict[str, Any]:
         """Column to value of a new conversation: a text as a turn, and the turns of the frame around it."""
@@ -196,6 +270,17 @@ class TableCorpus(Corpus):
         column = self.schema.get_field_index(key)
         field = self.schema.field(column)
         return row.set_column(column, field, self._array(value, field.type))
+
+    def _rewritten(self, block: TableBlock, at: int, change: Change) -> Any:
+        """A batch of one row, in which every string went through `change`."""
+        row = block.batch.slice(at, 1)
+        for place in self.searched_columns():
+            field = self.schema.field(place)
+            before = row.column(place).to_pylist()[0]
+            after = changed_value(before, change, field.name, self.text_names)
+            if after != before:
+                row = row.set_column(place, row.schema.field(place), self._array(after, field.type))
+        return row
 
     def _kept(self, block: TableBlock, edits: Edits) -> Any:
         """Which rows of conversations are kept; a CorpusError where one should change."""
@@ -229,7 +314,7 @@ class TableCorpus(Corpus):
     def _edited(self, block: TableBlock, edits: Edits) -> Iterator[Any]:
         """The rows of a block in pieces, with new rows between them."""
         places = edits.within(block.first, block.count)
-        changes = any(place in edits.changes for place in places)
+        changes = edits.everywhere is None and any(place in edits.changes for place in places)
         batch, kept = self._changed(block, edits) if changes else (block.batch, None)
 
         def piece(begin: int, end: int) -> Any:
@@ -243,7 +328,13 @@ class TableCorpus(Corpus):
                 yield piece(start, at)
                 yield self.row(values)
                 start = at
-            if place in edits.additions:
+            if edits.everywhere is not None:
+                yield piece(start, at)
+                change = edits.changes[place]
+                if change is not None:
+                    yield self._rewritten(block, at, change)
+                start = at + 1
+            elif place in edits.additions:
                 yield piece(start, at)
                 yield self._added(piece(at, at + 1), edits.additions[place], place + 1)
                 start = at + 1
@@ -272,7 +363,8 @@ class TableCorpus(Corpus):
             return self.arrow.array([value], type=column_type)
         except self.arrow.ArrowException:
             raise CorpusError(
-                f"{self.path}: a conversation does not fit a column of type {column_type}; convert it to turns with role and content"
+                f"{self.path}: a new or changed row does not fit a column of type {column_type}; convert it to strings, or to turns "
+                "with role and content"
             ) from None
 
     def _text_array(self, texts: list[str], column_type: Any) -> Any:
@@ -303,6 +395,13 @@ class TableCorpus(Corpus):
             or types.is_string_view(column_type)
         )
 
+    def _holds_text(self, column_type: Any) -> bool:
+        """Whether values of a type have strings in them."""
+        if isinstance(column_type, self.arrow.BaseExtensionType):
+            return self._holds_text(column_type.storage_type)
+        inner = [column_type.field(place).type for place in range(column_type.num_fields)]
+        return self._is_text(column_type) or any(map(self._holds_text, inner))
+
     def _is_time(self, column_type: Any) -> bool:
         types = self.arrow.types
         return bool(
@@ -311,6 +410,25 @@ class TableCorpus(Corpus):
             or types.is_integer(column_type)
             or types.is_floating(column_type)
         )
+
+
+def _with_metadata(schema: Any, change: Change) -> Any:
+    """A schema whose metadata, and those of its columns, went through `change`."""
+
+    def changed(metadata: Mapping[bytes, bytes] | None) -> dict[bytes, bytes]:
+        return {key: _changed_bytes(value, change) for key, value in (metadata or {}).items()}
+
+    for place, field in enumerate(schema):
+        if field.metadata:
+            schema = schema.set(place, field.with_metadata(changed(field.metadata)))
+    return schema.with_metadata(changed(schema.metadata)) if schema.metadata else schema
+
+
+def _changed_bytes(value: bytes, change: Change) -> bytes:
+    try:
+        return changed_text(value.decode("utf-8"), change).encode("utf-8")
+    except UnicodeDecodeError:
+        return value
 
 
 def _seconds_as_text(count: int, per_second: int) -> str:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from coalmine.corpus.files.corpora import Edits
-from coalmine.corpus.files.documents import Fields
+from coalmine.corpus.files.documents import BOUNDARY, DocumentBlock, Fields
 from coalmine.corpus.files.kinds import kind_of
 from coalmine.corpus.files.reading import nonempty_blocks, open_corpus, reported
+from coalmine.corpus.files.strings import strings_of
 from coalmine.corpus.outputs import exists_already, first_in_the_way, sole_writing
 from coalmine.corpus.planting.manifest import MANIFEST_NAME, CanarySet
 from coalmine.corpus.planting.recounting import KnownManifest, manifest_of
@@ -22,11 +25,14 @@ from coalmine.corpus.redaction.options import RedactOptions, name_of
 from coalmine.corpus.redaction.report import REDACTIONS, REPORT_FILE, RedactedKind, Redaction, finished_before
 from coalmine.corpus.redaction.texts import KeyLines, Redactor
 from coalmine.corpus.rewriting import OriginalCorpus, refuse_itself
+from coalmine.corpus.secrets.finding import Candidate
 from coalmine.errors import CorpusError
 from coalmine.progress import Progress, Silent
-from coalmine.storage.files import FileGroup, check_places, refused_writing, together
+from coalmine.storage.files import FileGroup, check_places, together
 from coalmine.storage.unfinished import UNFINISHED_FILE
-from coalmine.storage.work_files import work_directory
+
+if TYPE_CHECKING:
+    from coalmine.models.protocols import IntArray
 
 
 def redact(
@@ -44,7 +50,8 @@ def redact(
     r"""Write a copy of a corpus in which no secret of a known kind is left, and record what was done without the secrets.
 
     What was written is scanned again before it takes its name, and nothing is found. Documents without a secret keep their bytes (in
-    Parquet, their values), and of the others all other fields keep their values. For a planted corpus, the copies of canaries that are left
+    Parquet, their values). In the others every string of the row is looked at, but not the fields that say whose it is and when it was
+    written. For a planted corpus, the copies of canaries that are left
     are counted, and `canaries.json` is written beside it with these counts.
 
     Args:
@@ -107,6 +114,8 @@ class _Redacting:
         self._done: Counter[tuple[str, str]] = Counter()
         self._lines = self._specimens = 0
         self._key_lines = KeyLines()
+        # The fields that were not looked at.
+        self._unsearched: list[str] = []
 
     def write(self, source: Path, target: Path, known: KnownManifest, group: FileGroup) -> Redaction:
         """The corpus, the manifest of a planted one, and the record last."""
@@ -114,18 +123,8 @@ class _Redacting:
         original = OriginalCorpus.of(source, fields)
         plan = self._plan(source, fields)
         dropped, changed = _numbers(plan)
-        if fields.source is None:
-            digest = original.write(target, Edits(changes=plan.changes), self._progress)
-        else:
-            with refused_writing(target.parent), work_directory(target.parent) as work:
-                half = work / target.name
-                with (
-                    open_corpus(source, fields) as corpus,
-                    reported(corpus, self._progress, "writing the corpus") as advance,
-                ):
-                    corpus.write(half, Edits(changes=plan.changes), advance)
-                digest, more = self._write_sources(half, target)
-            dropped, changed = dropped + more[0], changed + more[1]
+        edits = Edits(changes=plan.changes, everywhere=self._again)
+        digest = original.write(target, edits, self._progress)
         self._check(group.where(target), target)
         documents = plan.documents
         if dropped == documents:
@@ -166,6 +165,9 @@ class _Redacting:
         if self._options.replaces and self._key.is_random:
             yield "surrogates were made with a random key that is forgotten, so that another run replaces the same secrets differently"
         kept = [name_of(kind) for kind in self._options.kinds if self._options.action_of(kind) == "keep"]
+        if self._unsearched:
+            names = ", ".join(map(repr, self._unsearched))
+            yield f"these fields were not looked at, because they say whose a row is and when it was written, or hold no strings: {names}"
         if kept:
             yield f"secrets of these kinds were left as they are: {', '.join(dict.fromkeys(kept))}"
 
@@ -178,22 +180,23 @@ class _Redacting:
             reported(corpus, self._progress, "looking for secrets") as advance,
         ):
             for block in nonempty_blocks(corpus):
-                joined = block.joined()
-                content = joined.content.tobytes()
-                starts = np.concatenate([[0], joined.ends[:-1]])
+                content, ends = _everything(block)
                 everything = self._redactor.finder.find(content)
                 hits = [one.start for one in everything if self._redactor.counts(one)]
                 self._specimens += (
                     sum(one.specimen for one in everything) if not self._options.specimens else 0
                 )
-                places = np.unique(np.searchsorted(joined.ends, hits, side="right")).tolist()
+                places = np.unique(np.searchsorted(ends, hits, side="right")).tolist()
                 for place in self._with_next(places, block.count):
-                    text = content[starts[place] : joined.ends[place] - 1].decode("utf-8")
-                    self._decide(
-                        changes, block.first + place, text, lines_are_documents=not corpus.kind.has_fields
-                    )
+                    self._decide(changes, block, place, lines_are_documents=not corpus.kind.has_fields)
+                for at, one in self._split(block):
+                    if at not in places:
+                        changes[block.first + at] = None
+                        name = name_of(one.kind)
+                        self._done.update([(name, "found"), (name, "dropped")])
                 documents = block.first + block.count
                 advance()
+            self._unsearched = corpus.unwritten()
         return _Plan(changes, documents)
 
     def _with_next(self, places: list[int], count: int) -> Iterator[int]:
@@ -212,57 +215,77 @@ class _Redacting:
     def _decide(
         self,
         changes: dict[int, Callable[[str], str] | None],
-        place: int,
-        text: str,
+        block: DocumentBlock,
+        at: int,
         *,
         lines_are_documents: bool,
     ) -> None:
         """Decide what becomes of a document."""
-        if self._key_lines.continues(text):
+        place = block.first + at
+        strings = strings_of(partial(block.rewritten, at))
+        if self._key_lines.continues(strings[0]):
             made = self._redactor.key_body()
             changes[place] = None if made is None else lambda _: made
             return
-        found = self._redactor.redacted(text)
-        self._done.update(found.done)
-        self._lines += found.lines
-        if found.text is None:
+        done, lines, texts = Counter[tuple[str, str]](), 0, []
+
+        def redacted(text: str) -> str:
+            nonlocal lines
+            found = self._redactor.redacted(text)
+            done.update(found.done)
+            lines += found.lines
+            texts.append(found)
+            return found.text or ""
+
+        block.rewritten(at, redacted)
+        if any(found.text is None for found in texts):
             changes[place] = None
-        elif found.text != text:
+            done = _all_dropped(done)
+        elif any(found.done for found in texts):
             changes[place] = self._again
-        if found.opens_key and lines_are_documents:
+        self._done.update(done)
+        self._lines += lines
+        if lines_are_documents and any(found.opens_key for found in texts):
             self._key_lines.open()
 
     def _again(self, text: str) -> str:
-        """The new text of a document that stays."""
+        """The new text of a string in a row that stays."""
         return self._redactor.redacted(text).text or ""
 
-    def _write_sources(self, half: Path, target: Path) -> tuple[str, tuple[int, int]]:
-        """Redact the other side of pairs."""
-        fields = self._options.fields
-        swapped = Fields(user=fields.user, source=fields.target, target=fields.source, date=fields.date)
-        plan = self._plan(half, swapped)
-        written = OriginalCorpus.of(half, swapped)
-        return written.write(target, Edits(changes=plan.changes), self._progress), _numbers(plan)
+    def _split(self, block: DocumentBlock) -> list[tuple[int, Candidate]]:
+        """The secrets in the turns of conversations; one that is in no string is divided between parts of a turn."""
+        if not block.conversations():
+            return []
+        piece = block.piece(users=False)
+        return [(bisect_right(piece.ends, one.start), one) for one in self._redactor.found(piece.content)]
 
     def _check(self, content: Path, target: Path) -> None:
         """Scan what was written; a document in which something is left would be a bug."""
-        fields = self._options.fields
-        sides = [fields]
-        if fields.source is not None:
-            sides.append(
-                Fields(user=fields.user, source=fields.target, target=fields.source, date=fields.date)
-            )
-        for side in sides:
-            with (
-                open_corpus(content, side, kind=kind_of(target)) as corpus,
-                reported(corpus, self._progress, "checking that nothing is left") as advance,
-            ):
-                for block in corpus.blocks():
-                    if self._redactor.found(block.joined().content.tobytes()):
-                        raise CorpusError(
-                            "a secret was left in the corpus that was about to be written, so nothing was written; please report this"
-                        )
-                    advance()
+        with (
+            open_corpus(content, self._options.fields, kind=kind_of(target)) as corpus,
+            reported(corpus, self._progress, "checking that nothing is left") as advance,
+        ):
+            for block in corpus.blocks():
+                if self._redactor.found(_everything(block)[0]) or self._split(block):
+                    raise CorpusError(
+                        "a secret was left in the corpus that was about to be written, so nothing was written; please report this"
+                    )
+                advance()
+
+
+def _everything(block: DocumentBlock) -> tuple[bytes, IntArray]:
+    """Every string of the rows of a block in UTF-8, with a boundary after each, and where each row ends."""
+    rows = [
+        b"".join([string.encode("utf-8") + BOUNDARY for string in strings_of(partial(block.rewritten, at))])
+        for at in range(block.count)
+    ]
+    return b"".join(rows), np.cumsum([len(row) for row in rows], dtype=np.int64)
+
+
+def _all_dropped(done: Counter[tuple[str, str]]) -> Counter[tuple[str, str]]:
+    """What was done to the secrets of a document, once it is left out as a whole."""
+    found = [(name, count) for (name, what), count in done.items() if what == "found"]
+    return Counter({(name, what): count for name, count in found for what in ("found", "dropped")})
 
 
 def _numbers(plan: _Plan) -> tuple[int, int]:

@@ -30,6 +30,8 @@ _Line = TypeVar("_Line", bound=msgspec.Struct)
 class SecretOccurrence(msgspec.Struct, frozen=True, gc=False):
     """One place at which a secret is; a line of occurrences.jsonl. Offsets are in bytes of the document's text in UTF-8.
 
+    In a conversation, all other strings of its row follow the text, such as the arguments of tool calls, each after one more byte.
+
     >>> SecretOccurrence(document=3, user="ann", kind="ssn", start=10, end=21, text="219-09-9998", value="219099998", specimen=False).end
     21
     """
@@ -150,6 +152,8 @@ class Scan(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     fields: Fields = Fields()
     kinds: tuple[KindFound, ...]
+    # Fields whose strings were not looked at.
+    not_searched: tuple[str, ...] = ()
     # How many users have a secret, and the ones with the most; None where the corpus names none.
     users: int | None
     by_user: tuple[UserFound, ...]

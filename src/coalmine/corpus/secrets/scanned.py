@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from coalmine.corpus.files.documents import Fields
+from coalmine.corpus.files.documents import BOUNDARY, Fields
 from coalmine.corpus.files.reading import open_corpus
 from coalmine.corpus.planting.manifest_records import ScannedCorpus
 from coalmine.corpus.secrets.canaries import NaturalCanaries, canaries_of
@@ -121,7 +121,9 @@ def _texts_before(
                     at = begin + start - begun
                     if begin <= at < end:
                         text = _end_of(tail + piece.content[max(begin, at - _MOST_BEFORE) : at])
-                        yield (number, start), text.decode("utf-8", "ignore")[-MOST_CONTEXT:]
+                        # The turns of a conversation are separated as documents are.
+                        readable = text.replace(BOUNDARY, b"\n").decode("utf-8", "ignore")
+                        yield (number, start), readable[-MOST_CONTEXT:]
                         left -= 1
                         if not left:
                             return

@@ -143,6 +143,7 @@ def _scanned(reading: _Reading, finder: SecretFinder, tally: Tally, folder: Path
         documents=reading.documents,
         bytes=reading.bytes,
         fields=corpus.fields,
+        not_searched=tuple(corpus.unsearched()),
         kinds=tally.kinds(),
         users=tally.users,
         by_user=tally.by_user(),
