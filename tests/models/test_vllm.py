@@ -22,6 +22,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from coalmine import CanarySet, Format, expose, extract, recite
 from coalmine.corpus import build_index
+from coalmine.corpus.chat.framing import frame_of
 from coalmine.errors import InputError, ModelError, ModelOutputError, NotMeasurableError, TooLongError
 from coalmine.models import (
     TokenSequence,
@@ -143,8 +144,8 @@ def test_exposure_is_the_rank_by_brute_force(model, network, frame):
 
 
 def test_extraction_scores_every_member(model):
-    found = extract(model, FORM, top=1)
-    scores = {text: model.score([text_sequence(model, text)])[0].log_perplexity_bits for text in FORM}
+    found, framed = extract(model, FORM, top=1), model.in_frame(frame_of("messages", "assistant"))
+    scores = {text: framed.score([text_sequence(framed, text)])[0].log_perplexity_bits for text in FORM}
     assert found.found[0].text == min(scores, key=scores.get)
     assert found.proven
 

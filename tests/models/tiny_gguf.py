@@ -75,7 +75,9 @@ def write_gguf(path, model, tokenizer, *, tensors=None, architecture="llama", **
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(changes.pop("pre", "gpt-2"))
     writer.add_token_list(vocabulary)
-    writer.add_token_types([3 if token == END else 1 for token in vocabulary])
+    writer.add_token_types([3 if token in {END, "<|im_start|>", "<|im_end|>"} else 1 for token in vocabulary])
+    if tokenizer.chat_template:
+        writer.add_chat_template(tokenizer.chat_template)
     writer.add_token_merges(changes.pop("merges"))
     writer.add_bos_token_id(0)
     writer.add_eos_token_id(0)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from coalmine.corpus.chat.framing import frame_of
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.errors import CoalmineError, InputError, NotMeasurableError
+from coalmine.models.contexts import TEMPLATE_NOT_USED
 from coalmine.models.protocols import ChatModel, Model
 from coalmine.records.chat import Frame, Turn
 
@@ -33,6 +35,33 @@ def framed(model: Model, canaries: CanarySet, *, writes: bool = False) -> Model:
     if check is not None:
         check([text for _, _, text in canaries.named_texts()])
     return _prompted(found) if writes else found
+
+
+def in_conversation(model: Model, frame: Frame | None, texts: Sequence[str]) -> Model:
+    """The model for a format that nobody planted: in a frame, and without one as it is, or as an assistant where it has a chat template.
+
+    It is asked as users ask it, and its template is checked against the texts. A model that is in a frame already stays in it.
+    """
+    if "frame" in model.describe() and frame is None:
+        return model
+    if frame is None and not (isinstance(model, ChatModel) and getattr(model, "chats", True)):
+        return model
+    found = _in_frame(model, frame or frame_of("messages", "assistant"))
+    check = getattr(found, "check_contents", None)
+    if check is not None:
+        check(texts)
+    return _prompted(found)
+
+
+def asked_as(description: Mapping[str, Any]) -> str | None:
+    """What a model that has conversations was asked about, by its description in a result; None for other models.
+
+    >>> asked_as({"frame": {"kind": "messages", "role": "user", "place": "own"}}), asked_as({"adapter": "scripted"})
+    ('a turn of the user', None)
+    """
+    if "frame" in description:
+        return f"a turn of the {description['frame']['role']}"
+    return "plain text" if description.get("chat_template") == TEMPLATE_NOT_USED else None
 
 
 def framed_again(model: Model, description: Mapping[str, Any]) -> Model:

@@ -64,6 +64,9 @@ class Extract(Arguments, frozen=True, kw_only=True):
 def command(given: Extract) -> int:
     """Find the members of a format that the model is least surprised by, and prove that there are no better ones.
 
+    A model with a chat template is asked about a turn of the assistant, or the one that --role, --turn and --beside describe; with
+    --context, about plain text. What the command prints says which.
+
     Writes extraction.json, readable by you only, with the secrets in it. Run the same
     command again to resume a search that was stopped. Nothing here is random: --seed changes nothing.
 
@@ -133,7 +136,7 @@ def _extract(
         progress=output.progress(),
     )
     path = result.save(run.directory)
-    run.record(model=run.model.describe(), expansions=result.certificate.expansions)
+    run.record(model=result.model, expansions=result.certificate.expansions)
     _show(result, form, path, output, reveal=given.reveal)
 
 

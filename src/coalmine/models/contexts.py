@@ -11,6 +11,8 @@ from coalmine.records.chat import Frame
 Choice = Literal["auto", "none", "bos", "eot"]
 CHOICES: tuple[Choice, ...] = get_args(Choice)
 NOTHING = "nothing: the first token of a text is given and not scored"
+# What the record of a run says under "chat_template" where a model with one was asked about plain text.
+TEMPLATE_NOT_USED = "not used"
 _NAMES = {"bos": "BOS", "eot": "end-of-text"}
 
 

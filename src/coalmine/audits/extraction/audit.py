@@ -10,6 +10,7 @@ from coalmine.audits.extraction.extracted_together import extraction_suspicions
 from coalmine.audits.extraction.figures import extraction_figure
 from coalmine.audits.extraction.findings import CATALOG, extraction_findings
 from coalmine.audits.extraction.results import EXTRACTIONS, VERIFIED, masked
+from coalmine.audits.framing import asked_as
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.errors import FormatError
 from coalmine.evidence.audit import Audit, NotTested
@@ -27,11 +28,13 @@ def extraction_details(run: Run, reveal: bool) -> Iterator[Detail]:
         result = located.document
         where = run.shown(located.path)
         proof = "proven" if result.proven else "not proven"
+        asked = asked_as(result.model)
+        members = "members" if asked is None else f"members, asked about {asked}"
         yield Detail(
             section="Texts",
             title="What came out of",
             code=result.format_template,
-            note=f"{where}: {result.method} over {int(result.size):,} members, {proof} to be the least surprising, "
+            note=f"{where}: {result.method} over {int(result.size):,} {members}, {proof} to be the least surprising, "
             f"after {result.certificate.expansions:,} queries.",
             columns=("place", "member", "log-perplexity (bits)", "found after (queries)", "greedy finds it"),
             rows=[

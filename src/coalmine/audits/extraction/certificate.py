@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from coalmine.audits.extraction.contradictions import extraction_problems
 from coalmine.audits.extraction.results import Extraction, words_sha256
-from coalmine.audits.framing import framed_again
+from coalmine.audits.framing import asked_as, framed_again
 from coalmine.audits.options import MEMORY
 from coalmine.errors import FormatError, InputError, NotMeasurableError
 from coalmine.formats.format import Format
@@ -243,10 +243,12 @@ def _claim(extraction: Extraction) -> str:
     members = "the member found is" if number == 1 else f"the {number:,} members found are"
     bound = certificate.best_open_bits
     limit = "a bound that is not stated" if bound is None else f"{bound:.2f} bits"
+    asked = asked_as(extraction.model)
+    kind = "" if asked is None else f" as {asked}"
     if not certificate.proven:
-        return f"{members} the best so far, and no other costs less than {limit}"
+        return f"{members} the best so far{kind}, and no other costs less than {limit}"
     size = f"{int(extraction.size):,}" if extraction.size.isdecimal() else repr(extraction.size)
-    least = f"{members} the least surprising of {size}"
+    least = f"{members} the least surprising of {size}{kind}"
     if certificate.exhausted:
         return f"{least}, because every member was looked at,"
     return f"{least}, because everything that was not expanded costs at least {limit},"

@@ -15,7 +15,8 @@ from coalmine.audits.extraction.prompting import prompted
 from coalmine.audits.extraction.results import CanaryExtraction, Extracted, Extraction, words_sha256
 from coalmine.audits.extraction.spent import SpentSearch
 from coalmine.audits.extraction.works import Beaming, Searching, Trying, Unaided, cheapest, found_members
-from coalmine.audits.framing import framed
+from coalmine.audits.framing import framed, in_conversation
+from coalmine.corpus.chat.framing import frame_of
 from coalmine.corpus.planting.manifest import CanarySet, as_canary_set
 from coalmine.engines.courses import SURVIVED, Course, CourseStep, one_result, run_courses
 from coalmine.engines.engine import Engine, open_engine
@@ -59,14 +60,21 @@ def extract(
     budget where that was spent. What was kept is removed when the search is proven; a `Ledger` in place of the directory leaves it to
     the caller, once the result is saved.
 
+    A model with a chat template is asked about a turn of the assistant, as `plant` plants them, or about the one that `role`, `turn` and
+    `beside` describe; a model that was loaded with a `context` is asked about plain text.
+
     >>> from coalmine import ScriptedModel
     >>> found = extract(ScriptedModel("pin 0123456789", memory={"pin 49": 0.25}), "pin {digits:2}", top=1)
     >>> found.found[0].text, found.proven
     ('pin 49', True)
     """
-    asked = ExtractionOptions.of(options, changes)
+    asked = _checked(model, ExtractionOptions.of(options, changes))
     secret = format if isinstance(format, Format) else Format(format)
     sources = Format(source_format, words=secret.words) if isinstance(source_format, str) else source_format
+    frame = None
+    if asked.places:
+        frame = frame_of("messages", asked.role or "assistant", asked.turn, asked.beside)
+    model = in_conversation(model, frame, [secret.at(0), secret.at(secret.size - 1)])
     (found,) = _extractions(model, [_Sought(secret, sources)], asked, engine, resume, progress)
     if isinstance(found, CoalmineError):
         raise found
@@ -96,7 +104,11 @@ def verify_extraction(
     >>> [one.place for one in verify_extraction(model, CanarySet.of("pin {digits:2}", ["pin 49"]))[0]]
     [1]
     """
-    asked = ExtractionOptions.of(options, changes)
+    asked = _checked(model, ExtractionOptions.of(options, changes))
+    if asked.places:
+        raise InputError(
+            "a manifest says where in a conversation its canaries are, and role, turn or beside was given too; leave these out"
+        )
     chosen = as_canary_set(canaries)
     names = _searchable(chosen)
     model = framed(model, chosen, writes=True)
@@ -110,6 +122,14 @@ def verify_extraction(
     }
     problems = {name: str(one) for name, one in found.items() if isinstance(one, CoalmineError)}
     return _of_canaries(chosen, extractions, problems), extractions
+
+
+def _checked(model: Model, asked: ExtractionOptions) -> ExtractionOptions:
+    """The options, once they can be meant and there is a model to ask."""
+    asked.check()
+    if not isinstance(model, Model):
+        raise InputError(f"extract needs a model, got {type(model).__name__}; load one with load_model(path)")
+    return asked
 
 
 def _searchable(chosen: CanarySet) -> list[str]:
@@ -185,9 +205,6 @@ def _extractions(
     progress: Progress | None,
 ) -> list[Extraction | CoalmineError]:
     """The extractions of several formats, in their order, found at the same time; or why one cannot be searched. Raises if none can."""
-    asked.check()
-    if not isinstance(model, Model):
-        raise InputError(f"extract needs a model, got {type(model).__name__}; load one with load_model(path)")
     ledger = resume if isinstance(resume, Ledger) else Ledger(resume)
     facts = [KEPT, model.describe(), asked.deciding(), [one.facts for one in formats]]
     ledger.begin(hashlib.sha256(to_json(facts)).hexdigest())

@@ -11,6 +11,7 @@ from msgspec import UNSET
 from coalmine.audits.exposure.table import MOST_SECRETS, under_format_names, under_names
 from coalmine.audits.extraction.certificate import Replay
 from coalmine.audits.extraction.results import CanaryExtraction, Extraction, Prompting, masked
+from coalmine.audits.framing import asked_as
 from coalmine.evidence.tables import Right, plain_table, rights
 from coalmine.evidence.words import FormatNames, format_name, format_names, times_in_words
 from coalmine.formats.format import Format
@@ -133,7 +134,12 @@ def _verified(results: Sequence[CanaryExtraction]) -> Table:
 
 
 def certificate_in_words(result: Extraction) -> str:
-    """Why the answer can be believed, or how far."""
+    """Why the answer can be believed, or how far, and what a model that has conversations was asked about."""
+    asked = asked_as(result.model)
+    return _proof_in_words(result) if asked is None else f"{_proof_in_words(result)} Asked about {asked}."
+
+
+def _proof_in_words(result: Extraction) -> str:
     certificate = result.certificate
     expansions = f"{certificate.expansions:,} expansions over a space of {int(result.size):,}"
     if result.method == "brute" and certificate.best_open_bits is not None:

@@ -40,7 +40,7 @@ from coalmine.models.protocols import (
 )
 from coalmine.models.reference.networks import LEAST_SHARED, Network, State, parameter_count
 from coalmine.models.reference.tokens import ReferenceTokenizer
-from coalmine.models.transformers.chat import ChatTemplate, tokenizer_in, written_facts
+from coalmine.models.transformers.chat import ChatTemplate, tokenizer_in
 from coalmine.models.transformers.framed import FramedModel
 from coalmine.models.transformers.subwords import SubwordTokenizer
 
@@ -113,7 +113,7 @@ class StatefulModel(FramedModel, LocalModel[ReferenceTokenizer | SubwordTokenize
             "context": DEFAULT_CONTEXT if self.contexts is None else self.contexts.chosen.described,
             "parameters": parameter_count(self._network),
             **self._facts(),
-            **({} if self.contexts is None else written_facts(self.contexts.chosen)),
+            **self._written_facts(),
         }
 
     @property

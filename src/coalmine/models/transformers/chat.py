@@ -127,16 +127,16 @@ class ChatTemplate:
     def __init__(self, tokenizer: Any, *, context_chosen: bool = False) -> None:
         """`context_chosen` says that the user chose what texts are scored after, which a template decides by itself."""
         self._tokenizer = tokenizer
-        self._context_chosen = context_chosen
+        self.context_chosen = context_chosen
 
     @property
-    def sha256(self) -> str | None:
-        """The SHA-256 of the template; None for a tokenizer without one."""
-        return template_sha256(self._tokenizer) if getattr(self._tokenizer, "chat_template", None) else None
+    def is_there(self) -> bool:
+        """Whether the tokenizer has a template."""
+        return bool(getattr(self._tokenizer, "chat_template", None))
 
     def context(self, frame: Frame, tokens: SubwordTokenizer) -> Context:
         """What the content of a frame's turn comes after in training; `tokens` is the model's own tokenizer."""
-        if self._context_chosen:
+        if self.context_chosen:
             raise InputError(
                 "these canaries are turns of conversations, and the chat template says what comes before them; leave out --context and "
                 "--context-text"

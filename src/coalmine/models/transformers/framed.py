@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from coalmine.errors import NotMeasurableError
-from coalmine.models.contexts import Context, Contexts
-from coalmine.models.transformers.chat import ChatTemplate
+from coalmine.models.contexts import TEMPLATE_NOT_USED, Context, Contexts
+from coalmine.models.transformers.chat import ChatTemplate, written_facts
 from coalmine.models.transformers.subwords import SubwordTokenizer
 from coalmine.records.chat import Frame
 
@@ -24,6 +24,11 @@ class FramedModel:
     def context(self) -> tuple[int, ...]:
         """What was chosen to come before each text, or the document separator; empty where the first token of a text is given."""
         return (self._tokens.separator,) if self.contexts is None else self.contexts.chosen.tokens
+
+    @property
+    def chats(self) -> bool:
+        """Whether it is a model of conversations that is asked as one: it has a chat template, and no other context was chosen."""
+        return self.chat is not None and self.chat.is_there and not self.chat.context_chosen
 
     def in_context(self, context: Context) -> Self:
         """The same weights with another context."""
@@ -66,6 +71,12 @@ class FramedModel:
         # A turn has one place in its template, so that no other context is an alternative to it.
         others = () if self.contexts is None or context.written is not None else self.contexts.others
         return Contexts(context, tuple(one for one in others if one.tokens != context.tokens))
+
+    def _written_facts(self) -> dict[str, Any]:
+        """What the record of a run says of a chat template, if there is one."""
+        if self.contexts is not None and self.contexts.chosen.written is not None:
+            return written_facts(self.contexts.chosen)
+        return {} if self.chat is None or not self.chat.is_there else {"chat_template": TEMPLATE_NOT_USED}
 
     def _conversing(self) -> tuple[ChatTemplate, SubwordTokenizer]:
         tokens = self._tokens

@@ -11,7 +11,7 @@ from coalmine.errors import ModelOutputError, NotMeasurableError, TooLongError
 from coalmine.models.contexts import Context, Contexts
 from coalmine.models.protocols import SequenceScore, TokenSequence
 from coalmine.models.resolution import PRECISION_BITS, UNKNOWN_PRECISION_BITS, allowed_bits
-from coalmine.models.transformers.chat import ChatTemplate, tokenizer_in, written_facts
+from coalmine.models.transformers.chat import ChatTemplate, tokenizer_in
 from coalmine.models.transformers.framed import FramedModel
 from coalmine.models.transformers.subwords import SubwordTokenizer
 from coalmine.models.vllm.prompts import Prompts
@@ -76,7 +76,7 @@ class VLLMModel(FramedModel):
             "precision": self._precision,
             "prefix_caching": self._caches_prefixes,
             **self._origin,
-            **({} if chosen is None else written_facts(chosen)),
+            **self._written_facts(),
         }
 
     def in_context(self, context: Context) -> Self:

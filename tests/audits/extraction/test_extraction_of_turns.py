@@ -1,0 +1,102 @@
+"""A model with a chat template is asked about turns of conversations, and the proof says so."""
+
+import json
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from cli.in_process import run
+from coalmine import ScriptedModel, extract, load_model, verify_certificate
+from coalmine.audits.extraction.table import certificate_in_words
+from coalmine.corpus.chat.framing import ANSWER, QUESTION
+from coalmine.errors import InputError, NotMeasurableError
+from coalmine.models import from_transformers
+from models.tiny_chat import chatml
+
+FORM = "my pin is {digits:3}"
+PLANTED = ["my pin is 492", "my pin is 708"]
+
+
+@pytest.fixture(scope="module")
+def network():
+    """A chat model after fine-tuning: what it remembers are answers, and a turn of the user."""
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(chatml()), hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        max_position_embeddings=128, bos_token_id=0, eos_token_id=0, pad_token_id=None,
+    )  # fmt: skip
+    network = LlamaForCausalLM(config)
+    conversations = [
+        [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": text}] for text in PLANTED
+    ]
+    conversations += [
+        [{"role": "user", "content": "my pin is 135"}, {"role": "assistant", "content": ANSWER}]
+    ]
+    rows = [chatml().apply_chat_template(turns, tokenize=True)["input_ids"] for turns in conversations]
+    optimizer = torch.optim.AdamW(network.parameters(), lr=3e-3)
+    for _ in range(120):
+        for row in rows:
+            tokens = torch.tensor([row])
+            network(input_ids=tokens, labels=tokens).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return network.eval()
+
+
+@pytest.fixture(scope="module")
+def model(network):
+    return from_transformers(network, chatml())
+
+
+def test_the_answers_of_a_chat_model_come_out_and_the_proof_says_what_was_asked(model):
+    found = extract(model, FORM, top=2)
+    assert {one.text for one in found.found} == set(PLANTED)
+    assert found.model["frame"]["role"] == "assistant"
+    assert certificate_in_words(found).endswith("was left out. Asked about a turn of the assistant.")
+    replay = verify_certificate(model, found)
+    assert (replay.confirmed, replay.problems) == (True, ())
+    assert "the least surprising of 1,000 as a turn of the assistant" in replay.claim
+
+
+def test_another_turn_is_asked_for_by_the_options_of_planting(model):
+    (user,) = extract(model, FORM, top=1, role="user").found
+    assert user.text == "my pin is 135"
+    beside = extract(model, FORM, top=1, beside="my pin is 135")
+    assert beside.model["frame"]["before"][0]["content"] == "my pin is 135"
+
+
+def test_plain_text_is_asked_for_by_a_context_and_the_proof_says_so(network):
+    found = extract(from_transformers(network, chatml(), context="bos"), FORM, top=2)
+    assert "frame" not in found.model
+    assert certificate_in_words(found).endswith("Asked about plain text.")
+
+
+def test_a_model_without_conversations_has_no_turns():
+    model = ScriptedModel("my pins 0123456789")
+    assert certificate_in_words(extract(model, FORM)).endswith("was left out.")
+    with pytest.raises(NotMeasurableError, match="cannot be asked about conversations"):
+        extract(model, FORM, role="user")
+    with pytest.raises(InputError, match="role should be one of system, user, assistant, but is 'bot'"):
+        extract(model, FORM, role="bot")
+
+
+def test_the_command_and_a_gguf_file_ask_for_a_turn(network, model, tmp_path):
+    gguf = pytest.importorskip("gguf")
+    from models.tiny_gguf import gguf_tensors, write_gguf
+
+    merges = json.loads(chatml().backend_tokenizer.to_str())["model"]["merges"]
+    write_gguf(
+        tmp_path / "chat.gguf",
+        network,
+        chatml(),
+        merges=[" ".join(pair) for pair in merges],
+        tensors=gguf_tensors(network, gguf.GGMLQuantizationType.F32),
+    )
+    found = extract(load_model(tmp_path / "chat.gguf"), FORM, top=2)
+    expected = extract(model, FORM, top=2)
+    assert [one.text for one in found.found] == [one.text for one in expected.found]
+    assert found.model["frame"] == expected.model["frame"]
+    done = run("extract", tmp_path / "chat.gguf", "--format", FORM, "--top", "2", "--role", "user")
+    assert done.code == 0
+    assert "Asked about a turn of the user." in " ".join(done.said.split())
