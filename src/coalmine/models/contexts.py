@@ -17,12 +17,16 @@ _NAMES = {"bos": "BOS", "eot": "end-of-text"}
 
 
 class Written(NamedTuple):
-    """A turn of a conversation as a chat template writes it: the text before and after its content, and what it was written from."""
+    """A turn of a conversation as a chat template writes it: the text before and after its content, and what it was written from.
+
+    `day` is what a template that asks for the date was told; None where it does not ask.
+    """
 
     before: str
     after: str
     frame: Frame
     template_sha256: str
+    day: str | None = None
 
 
 class Context(NamedTuple):

@@ -1,9 +1,16 @@
 """Conversations are written as the tokenizer's chat template writes them, and what a template refuses is said in one sentence."""
 
+import datetime as dt
+import traceback
+
 import pytest
 
+from coalmine.corpus.chat.framing import frame_of
+from coalmine.corpus.survival.headers import turn_header
 from coalmine.errors import InputError, ModelError
-from coalmine.models.transformers.chat import rendered_chat, template_sha256
+from coalmine.models.transformers.chat import ChatTemplate, rendered_chat, template_sha256, written_facts
+from coalmine.models.transformers.slow_tokenizers import read_tokenizer
+from coalmine.models.transformers.subwords import subword_tokenizer
 from coalmine.records.chat import Turn
 from models.tiny_chat import CHATML, chatml, inst
 
@@ -37,8 +44,8 @@ def test_templates_have_their_own_hash():
     [
         (None, "has no chat template"),
         ("{% for", "refuses a conversation"),
-        ("{{ raise_exception('System role not supported') }}", "System role not supported"),
-        ("{{ ''.__class__.__mro__ }}", "unsafe"),
+        ("{{ raise_exception('System role not supported') }}", r"turns of user, assistant \(TemplateError\)"),
+        ("{{ ''.__class__.__mro__ }}", "SecurityError"),
         ({"other": "x"}, "cannot be read"),
     ],
 )
@@ -48,10 +55,45 @@ def test_what_a_template_refuses_is_one_sentence(template, reason):
     assert "\n" not in problem.value.shown()
 
 
-def test_a_reason_that_quotes_a_turn_is_left_out():
-    with pytest.raises(ModelError, match="its reason is left out") as problem:
-        rendered_chat(_with("{{ raise_exception('bad: ' + messages[-1]['content']) }}"), ANSWERED)
-    assert "4921" not in str(problem.value)
+@pytest.mark.parametrize(
+    "disguised",
+    [
+        "raise_exception('bad: ' + said)",
+        "raise_exception(said | upper)",
+        "raise_exception(said[3:])",
+        "raise_exception(said | list | join('-'))",
+        "raise_exception(said | reverse)",
+        "raise_exception(said.split(' ') | string)",
+        "{}[said].missing",
+    ],
+)
+def test_nothing_that_a_template_says_is_shown(disguised):
+    template = f"{{% set said = messages[-1]['content'].upper() %}}{{{{ {disguised} }}}}"
+    with pytest.raises(ModelError, match="for a reason that is left out") as problem:
+        rendered_chat(_with(template), ANSWERED)
+    shown = "".join(traceback.format_exception(problem.value)) + problem.value.shown()
+    assert not [part for part in ("PIN", "NIP", "P-I-N", "492", "129", "4-9") if part in shown]
+
+
+CLOCK = CHATML.replace("{% for", "{{ strftime_now('%d %b %Y') }}\n{% for", 1)
+
+
+def test_a_template_with_a_clock_writes_the_same_text_on_every_day():
+    assert rendered_chat(_with(CLOCK), ASKED).startswith("26 Jul 2024\n")
+    assert rendered_chat(_with(CLOCK), ASKED, day=dt.date(2025, 1, 2)).startswith("02 Jan 2025\n")
+    spaced = chatml(
+        "  {% if true %}\n\nB{% endif %}{{ strftime_now('%-d/%-m %H:%M') if strftime_now is defined }}"
+    )
+    assert rendered_chat(spaced, ASKED) == "\nB26/7 00:00"
+    frame, tokens = frame_of("messages", "user"), read_tokenizer(_with(CLOCK)).backend
+    subwords = subword_tokenizer(tokens, size=len(_with(CLOCK)), separator=0)
+    facts = written_facts(ChatTemplate(_with(CLOCK)).context(frame, subwords))
+    assert facts["chat_template_day"] == "2024-07-26"
+    assert "chat_template_day" not in written_facts(ChatTemplate(chatml()).context(frame, subwords))
+    # A training on another day had the same header but for the date.
+    header = turn_header(frame, _with(CLOCK), subwords)
+    assert subwords.decode(header.tokens).endswith("<|im_start|>user\n")
+    assert "Jul" not in subwords.decode(header.tokens)
 
 
 @pytest.mark.parametrize(

@@ -190,7 +190,7 @@ def test_other_models_have_no_turns():
     ("tokenizer", "frame", "reason"),
     [
         (chatml(None), ASSISTANT, "no chat template"),
-        (inst(), SYSTEM, "must alternate"),
+        (inst(), SYSTEM, "refuses a conversation with turns of system"),
         (chatml(CHATML.replace("{% for message in messages %}", "{% for message in messages if message['role'] != 'system' %}")), SYSTEM, "drops system turns"),
         (chatml(CHATML.replace("message['content']", "message['content'] | upper")), USER, "changes the content"),
         (chatml("{% for message in messages %}{{ message['content'] }}{% endfor %}"), USER, "nothing before the content"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from coalmine.records.chat import Frame, Turn
 
 # The contents of turns that differ from row to row; what the template writes after both is the header.
 _OTHER = "Another text that a conversation may have."
+_ANOTHER_DAY = dt.date(1999, 12, 31)
 
 
 class TurnHeader(NamedTuple):
@@ -54,6 +56,8 @@ def turn_header(frame: Frame | None, tokenizer: Any, tokens: SubwordTokenizer) -
             written.append(template.context(other, tokens).tokens)
         except ModelError:
             continue  # the template refuses these turns, and rows that have them
+    # Training may have been on another day, whose date is then no part of the header.
+    written.append(ChatTemplate(tokenizer, day=_ANOTHER_DAY).context(frame, tokens).tokens)
     before = "" if own.written is None else own.written.before
     return TurnHeader(_common_end(written), tokens.after(before))
 

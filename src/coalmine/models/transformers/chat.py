@@ -7,13 +7,14 @@ write text, and nothing else.
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import hashlib
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from coalmine.errors import CoalmineError, InputError, ModelError, NoTokenError
+from coalmine.errors import InputError, ModelError, NoTokenError
 from coalmine.models.contexts import Context, Written
 from coalmine.models.transformers.libraries import as_model_error
 from coalmine.models.transformers.subwords import SubwordTokenizer
@@ -23,17 +24,24 @@ from coalmine.records.chat import Frame, Turn
 MARKER = "Coalmine7Content3Marker"
 # What follows a canary inside a turn that was there already: the line break after it, and any text.
 _REST_OF_TURN = "\nA"
-# A content of fewer characters is not looked for in what a template says: it may be a word of the sentence.
-_QUOTED = 4
+# What a template is told that the day is, so that it writes the same text tomorrow: what those of Llama 3 write without a clock.
+DAY = dt.date(2024, 7, 26)
+_CLOCK = "strftime_now"
 
 
 def rendered_chat(
-    tokenizer: Any, turns: Sequence[Turn], *, generation_prompt: bool = False, continue_final: bool = False
+    tokenizer: Any,
+    turns: Sequence[Turn],
+    *,
+    generation_prompt: bool = False,
+    continue_final: bool = False,
+    day: dt.date = DAY,
 ) -> str:
     r"""A conversation as the chat template of a transformers tokenizer writes it, with its special tokens as text.
 
     With `generation_prompt`, the header of an assistant turn comes last; with `continue_final`, the text ends with the content of the
-    last turn, which is left open. A ModelError says that there is no template, or what a template refuses.
+    last turn, which is left open. A template that asks for the date is told `day`. A ModelError says that there is no template, or that
+    it refuses the turns, and nothing of what the template says, which may be made of them.
 
     >>> rendered_chat(tokenizer, [Turn("user", "hi")], generation_prompt=True)  # doctest: +SKIP
     '<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n'
@@ -46,10 +54,10 @@ def rendered_chat(
             "a conversation ends either with a turn that is continued or with the header of a new one; choose one of the two"
         )
     if not continue_final:
-        return _rendered(tokenizer, turns, generation_prompt=generation_prompt)
+        return _rendered(tokenizer, turns, day, generation_prompt=generation_prompt)
     *earlier, last = turns
     marker = marker_beside(turns)
-    text = _rendered(tokenizer, [*earlier, Turn(last.role, last.content + marker)])
+    text = _rendered(tokenizer, [*earlier, Turn(last.role, last.content + marker)], day)
     check_occurs(text, marker, last.role)
     return text[: text.index(marker)]
 
@@ -79,26 +87,32 @@ def template_sha256(tokenizer: Any) -> str:
     return hashlib.sha256(template_of(tokenizer).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _rendered(tokenizer: Any, turns: Sequence[Turn], *, generation_prompt: bool = False) -> str:
+def _rendered(tokenizer: Any, turns: Sequence[Turn], day: dt.date, *, generation_prompt: bool = False) -> str:
     conversation = [{"role": turn.role, "content": turn.content} for turn in turns]
-    roles = ", ".join(dict.fromkeys(turn.role for turn in turns))
+    template = template_of(tokenizer)
+    given = {"chat_template": _dated(template, day)} if _CLOCK in template else {}
     try:
-        with as_model_error(
-            f"the chat template refuses a conversation with turns of {roles}",
-            "choose another role, or other turns around it",
-        ):
-            return str(
-                tokenizer.apply_chat_template(
-                    conversation, tokenize=False, add_generation_prompt=generation_prompt
-                )
+        return str(
+            tokenizer.apply_chat_template(
+                conversation, tokenize=False, add_generation_prompt=generation_prompt, **given
             )
-    except CoalmineError as problem:
-        if any(len(turn.content) >= _QUOTED and turn.content in str(problem) for turn in turns):
-            raise ModelError(
-                f"the chat template refuses a conversation with turns of {roles}, and its reason is left out because it quotes a turn; "
-                "choose another role, or other turns around it"
-            ) from None
-        raise
+        )
+    except Exception as problem:  # noqa: BLE001 - of any class, and in the template's words
+        roles = ", ".join(dict.fromkeys(turn.role for turn in turns))
+        raise ModelError(
+            f"the chat template refuses a conversation with turns of {roles} ({type(problem).__name__}), for a reason that is left out "
+            "because it may quote a turn; choose another role, or other turns around it"
+        ) from None
+
+
+def _dated(template: str, day: dt.date) -> str:
+    """A template whose clock stands still, at midnight: its own function of that name comes before that of transformers."""
+    midnight = dt.datetime.combine(day, dt.time())
+    codes = {f"%{letter}": midnight.strftime(f"%{letter}") for letter in "aAbBcdfGHIjmMpSuUVwWxXyY"}
+    codes |= {f"%-{code[1]}": text.lstrip("0") or "0" for code, text in codes.items() if text.isdigit()}
+    written = "".join(f" | replace({code!r}, {text!r})" for code, text in codes.items())
+    # The line break after a tag is not written.
+    return f"{{% macro {_CLOCK}(format) %}}{{{{ format{written} }}}}{{% endmacro %}}\n{template}"
 
 
 def check_occurs(text: str, marker: str, role: str) -> None:
@@ -124,15 +138,20 @@ def check_occurs(text: str, marker: str, role: str) -> None:
 class ChatTemplate:
     """The chat template of a model's tokenizer, and the contexts that it gives to the contents of turns."""
 
-    def __init__(self, tokenizer: Any, *, context_chosen: bool = False) -> None:
+    def __init__(self, tokenizer: Any, *, context_chosen: bool = False, day: dt.date = DAY) -> None:
         """`context_chosen` says that the user chose what texts are scored after, which a template decides by itself."""
-        self._tokenizer = tokenizer
+        self._tokenizer, self._day = tokenizer, day
         self.context_chosen = context_chosen
 
     @property
     def is_there(self) -> bool:
         """Whether the tokenizer has a template."""
         return bool(getattr(self._tokenizer, "chat_template", None))
+
+    @property
+    def sha256(self) -> str | None:
+        """The SHA-256 of the template; None for a tokenizer without one."""
+        return template_sha256(self._tokenizer) if self.is_there else None
 
     def context(self, frame: Frame, tokens: SubwordTokenizer) -> Context:
         """What the content of a frame's turn comes after in training; `tokens` is the model's own tokenizer."""
@@ -142,7 +161,7 @@ class ChatTemplate:
                 "--context-text"
             )
         marker = marker_beside(frame.conversation(""))
-        text = rendered_chat(self._tokenizer, frame.conversation(marker))
+        text = self._rendered(frame.conversation(marker))
         check_occurs(text, marker, frame.role)
         before, _, after = text.partition(marker)
         return self._context(frame, before, after, tokens, "the chat template up to the content of a turn of")
@@ -151,9 +170,9 @@ class ChatTemplate:
         """What an assistant is asked to go on with, where it is not what training wrote before the content; else None."""
         if frame.role != "assistant" or not frame.before:
             return None
-        prompt = rendered_chat(self._tokenizer, frame.before, generation_prompt=True)
+        prompt = self._rendered(frame.before, generation_prompt=True)
         own = self.context(frame, tokens)
-        without = rendered_chat(self._tokenizer, frame.before)
+        without = self._rendered(frame.before)
         if prompt == without or own.written is None:
             return None  # the template has no generation prompt, or its header is empty
         said = "the generation prompt of the chat template, which is not what training wrote, for a turn of"
@@ -164,7 +183,7 @@ class ChatTemplate:
         """Check that the template writes texts as they are; how many of them share their last token with what follows them."""
         changed = shared = 0
         for text in texts:
-            rendered = rendered_chat(self._tokenizer, written.frame.conversation(text))
+            rendered = self._rendered(written.frame.conversation(text))
             if rendered != written.before + text + written.after:
                 changed += 1
                 continue
@@ -179,6 +198,9 @@ class ChatTemplate:
             )
         return shared
 
+    def _rendered(self, turns: Sequence[Turn], *, generation_prompt: bool = False) -> str:
+        return rendered_chat(self._tokenizer, turns, generation_prompt=generation_prompt, day=self._day)
+
     def _context(self, frame: Frame, before: str, after: str, tokens: SubwordTokenizer, said: str) -> Context:
         given = tokens.after(before).given
         if not given:
@@ -186,7 +208,8 @@ class ChatTemplate:
                 f"the chat template writes nothing before the content of {frame.role} turns that has a token of its own, so that the first "
                 "token of a content cannot be scored; use a template with headers, or plant plain texts"
             )
-        written = Written(before, after, frame, template_sha256(self._tokenizer))
+        day = str(self._day) if _CLOCK in template_of(self._tokenizer) else None
+        written = Written(before, after, frame, template_sha256(self._tokenizer), day)
         return Context("chat", given, f"{said} {frame.role}: {before!r}", written=written)
 
 
@@ -205,5 +228,6 @@ def written_facts(context: Context) -> dict[str, Any]:
         return {}
     return {
         "chat_template_sha256": context.written.template_sha256,
+        **({} if context.written.day is None else {"chat_template_day": context.written.day}),
         "frame": msgspec.to_builtins(context.written.frame),
     }
