@@ -62,6 +62,7 @@ def numbers(scores, *, unknown=2):
         cut=np.zeros(many, dtype=np.int64),
         target_bits=np.where(there, -300.0, np.nan),
         ratio_bits=given,
+        beside_bits=np.full(many, -3.0),
         uncompared=np.zeros(many, dtype=np.int64),
         windowed=given / 8 + 0.5,
         min_k=given - 5,
@@ -102,8 +103,8 @@ def area(value, users):
     )
 
 
-def blind(suspects, others, value=0.5, p_value=0.4):
-    """A blind baseline that sees words alone, with this AUC."""
+def blind(suspects, others, value=0.5, p_value=0.4, scores_p_value=0.0005):
+    """A blind baseline that sees words alone, with this AUC, and would have seen a difference as large as that of the scores."""
     auc = area(value, (suspects, others))
     groups = (
         GroupResult(name="words", auc=auc, p_value=p_value),
@@ -112,7 +113,14 @@ def blind(suspects, others, value=0.5, p_value=0.4):
         ),
     )
     return BlindBaseline(
-        auc=auc, p_value=p_value, groups=groups, suspects=suspects, non_members=others, orders=2_000
+        auc=auc,
+        p_value=p_value,
+        groups=groups,
+        suspects=suspects,
+        non_members=others,
+        orders=2_000,
+        smallest_p_value=0.0005,
+        scores_p_value=scores_p_value,
     )
 
 

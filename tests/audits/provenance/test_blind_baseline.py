@@ -72,7 +72,9 @@ def test_p_values_are_corrected_as_a_loop_would():
         sum(any(other[order] >= row[0] - 1e-9 for other in standard) for order in orders) / len(orders)
         for row in standard
     ]
-    assert _corrected(areas) == pytest.approx(expected)
+    found, (imagined,) = _corrected(areas, [areas[0, 0]])
+    assert found == pytest.approx(expected)
+    assert imagined == found[0]
 
 
 def made_users(number, seed, *, topic="", year=2000, years=10, texts=4):
@@ -125,14 +127,56 @@ def test_it_fires_on_real_text_of_other_topics_and_not_on_a_random_split():
 )
 def test_it_says_what_separates(changes, name):
     found = blind_baseline(made_users(40, 1), made_users(40, 2, **changes))
-    assert found.p_value == 1 / 2000
+    assert found.p_value <= 2 / 2000
     assert name in found.separating()
     by_name = {group.name: group for group in found.groups}
-    assert list(by_name) == ["words", "length", "dates", "posts"]
+    assert list(by_name) == ["words", "order", "characters", "single", "length", "dates", "posts", "model"]
     assert by_name[name].auc.value > 0.75
     assert by_name[name].auc.low > 0.5
     if name == "dates":
-        assert found.separating() == ("dates",)
+        assert set(found.separating()) == {"dates"}
+
+
+def styled_users(number, seed, change=lambda text: text):
+    return [
+        user._replace(texts=tuple(text._replace(text=change(text.text), date=None) for text in user.texts))
+        for user in made_users(number, seed, texts=8)
+    ]
+
+
+STYLES = {
+    "capitals": str.upper,
+    "line breaks": lambda text: text.replace(" ", "\n"),
+    "double spaces": lambda text: text.replace(" ", "  "),
+    "punctuation": lambda text: f"{text}!",
+    "first letters": lambda text: text.capitalize(),
+    "order": lambda text: " ".join(sorted(text.split())),
+}
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_what_a_language_model_sees_is_seen(style):
+    found = blind_baseline(styled_users(12, 1, STYLES[style]), styled_users(30, 2))
+    assert found.p_value <= 0.01
+
+
+def test_scores_of_a_model_that_saw_neither_side_are_seen():
+    users = styled_users(42, 1)
+    bits = np.linspace(-5, -4, 42)
+    assert blind_baseline(users[:12], users[12:]).p_value > 0.01
+    assert "model" in blind_baseline(users[:12], users[12:], model_bits=(bits[30:], bits[:30])).separating()
+
+
+def test_it_knows_how_large_a_difference_it_would_notice():
+    users = styled_users(42, 1)
+    clear, none = np.arange(12) + 100.0, np.arange(12) + 9.5
+    half = np.where(np.arange(12) < 8, clear, none)
+    for scores, noticed in ((clear, True), (half, True), (none, False)):
+        found = blind_baseline(users[:12], users[12:], scores=(scores, np.arange(30.0)))
+        assert found.smallest_p_value <= 0.01
+        assert (found.scores_p_value <= 0.01) == noticed
+    few = blind_baseline(users[:4], users[4:10], scores=(clear[:4], np.arange(6.0)))
+    assert few.smallest_p_value > 0.01
 
 
 def test_dates_in_the_middle_of_the_others_separate_too():
@@ -149,6 +193,7 @@ def test_what_users_do_not_have_is_not_measured():
         "length": "all texts have the same length",
         "dates": "no dates are known on both sides",
         "posts": "every user has as many texts, of the same length",
+        "model": "there is no model that saw neither side",
     }
     assert found.auc.status == "measured"
     same = [User(str(place), (UserText("same"),)) for place in range(8)]

@@ -4,9 +4,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from coalmine import findings_of
+from coalmine import Estimate, check, findings_of, parse_policy
+from coalmine.audits.provenance.blind_baseline import BlindBaseline
 from coalmine.audits.provenance.data_checks import DataChecks
 from coalmine.audits.provenance.findings import provenance_suspicions
+from coalmine.audits.provenance.table import decision_of, in_plain_words
 from coalmine.evidence.budget import LEVEL
 from coalmine.randomness import arrays
 from coalmine.reports.conclusion import conclusion_of
@@ -137,6 +139,67 @@ def test_data_that_cannot_be_compared_silences_the_audit(parts, code):
     found = conclusion_of(findings)
     assert found.answers[0].answer == "Cannot be said"
     assert found.answers[1].answer == "Mend the measurement"
+
+
+@pytest.mark.parametrize(
+    ("suspects", "blind"),
+    [
+        ((9.0,), "unmeasured"),
+        ((9.0, 8.0, 7.0), "unmeasured"),
+        ((9.0, 8.0, 7.0, 6.0), "powerless"),
+        ((9.0, 8.0, 7.0, 6.0), "would not see"),
+        ((0.0,), "unmeasured"),
+        ((0.0, 0.1, 0.0, 0.1), "powerless"),
+    ],
+)
+def test_without_a_baseline_that_could_notice_a_difference_nothing_can_be_said(suspects, blind):
+    many = len(suspects)
+    baseline = {
+        "unmeasured": BlindBaseline(
+            auc=Estimate.not_measured("blind baseline", "too few"),
+            p_value=None,
+            groups=(),
+            suspects=many,
+            non_members=199,
+            orders=0,
+        ),
+        "powerless": msgspec.structs.replace(made.blind(many, 199), smallest_p_value=0.05),
+        "would not see": made.blind(many, 199, scores_p_value=0.05),
+    }[blind]
+    document = made.provenance(suspects, blind_baseline=baseline)
+    run = made.run_of(document)
+    found = findings_of(run)
+    assert (the(found, "CM601").status, the(found, "CM601").severity) == ("not_measured", "info")
+    conclusion = conclusion_of(found)
+    assert conclusion.answers[0].answer == "Cannot be said"
+    assert conclusion.sentence == "Whether text of suspects was used cannot be said."
+    (rule,) = check(run, parse_policy("[provenance]\nno_user_found = true")).rules
+    assert rule.outcome == "not_shown"
+    assert "CANNOT BE INTERPRETED" in in_plain_words(document, document.questions[0])[0]
+    decide = decision_of(document, document.questions[0])
+    assert {decide(row) for row in document.questions[0].rows} == {"cannot be said"}
+
+
+def test_an_answer_is_not_plain_where_another_result_discredits_it():
+    members = [f"person{place}@example.org" for place in range(1, 5)]
+    scores = (9.0, 8.0, 9.0, 9.0)
+    bad = {"others_blind_baseline": made.blind(4, 199, 0.95, 0.001)}
+    found = conclusion_of(of(made.provenance(scores, others=scores, members=members, **bad)))
+    assert found.answers[0].answer == "Yes: 4 of 4, by one result; another cannot be interpreted"
+    assert "without any model" in found.answers[0].detail
+    assert found.sentence.endswith("by one result; another cannot be interpreted.")
+
+
+def test_terminal_and_report_say_the_same_of_what_may_be_chance():
+    # p = 0.04, which the audit accepts and the report does not.
+    document = made.provenance((9.0,), tuple(range(-24, 0)))
+    assert [row.decision for row in document.questions[0].rows] == ["found"]
+    assert "That MAY BE CHANCE" in in_plain_words(document, document.questions[0])[1]
+    decide = decision_of(document, document.questions[0])
+    assert [decide(row) for row in document.questions[0].rows] == ["may be chance"]
+    said = conclusion_of(of(document))
+    assert said.answers[0].answer == "Not beyond chance"
+    assert said.sentence == "It is not shown that text of suspects was used beyond chance."
 
 
 OTHER_TIMES = made.times(others=("2019-01-01", "2019-02-01"), within=(0.0, 0.0))

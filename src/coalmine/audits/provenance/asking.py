@@ -60,6 +60,7 @@ class Numbers(NamedTuple):
         tokens: tokens that count, `unknown` those that were read as unknown, and `cut` those at the ends of texts that are too long.
         target_bits: the sum of log2 probabilities under the target.
         ratio_bits: that minus the same under the reference, per token of the target, over what both predict.
+        beside_bits: the mean log2 probability of a token under what the target is compared with, over what both predict.
         uncompared: texts that were read, and of which there is no part that both predict.
         listed: how many of the tokens that count are among those that the target lists.
         windowed, min_k: these statistics.
@@ -79,6 +80,7 @@ class Numbers(NamedTuple):
     listed: IntArray
     target_bits: FloatArray
     ratio_bits: FloatArray
+    beside_bits: FloatArray
     uncompared: IntArray
     windowed: FloatArray
     min_k: FloatArray
@@ -118,7 +120,7 @@ class UserWork(ModelWork):
     min_share: float = 0.2
     frequencies: FrequencyRanks | None = None
 
-    name = "provenance/3"
+    name = "provenance/4"
 
     @property
     def models(self) -> tuple[Model | None, ...]:
@@ -274,7 +276,7 @@ class _Asking:
         shadows: Sequence[Sequence[TextView | None]],
     ) -> dict[str, Any]:
         """What comes of comparing the target with the reference, or with the shadows in its place."""
-        found: dict[str, Any] = dict.fromkeys(("ratio_bits", "windowed"), float("nan"))
+        found: dict[str, Any] = dict.fromkeys(("ratio_bits", "beside_bits", "windowed"), float("nan"))
         found["rmia_bits"] = np.full(len(self._work.shadow_sets), np.nan)
         if not self._view.probabilities:
             return {**found, "uncompared": 0}
@@ -285,6 +287,7 @@ class _Asking:
             tokens = sum(len(own) for own, _ in pairs)
             sums = (log_ratio(own, other, same_tokens=False) * len(own) for own, other in pairs)
             found["ratio_bits"] = sum(sums) / tokens
+            found["beside_bits"] = float(np.concatenate([other for _, other in pairs]).mean())
             if all(len(own) == len(other) for own, other in pairs):
                 shares = [windowed_ratio(own, other, WINDOW_SIZES) for own, other in pairs]
                 found["windowed"] = float(np.mean(shares))

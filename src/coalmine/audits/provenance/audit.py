@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from coalmine.audits.provenance import policy
 from coalmine.audits.provenance.catalog import CATALOG
@@ -14,16 +14,22 @@ from coalmine.audits.provenance.fit_results import FITS
 from coalmine.audits.provenance.interpretation import WHOM, blind_of
 from coalmine.audits.provenance.naming import names_of_users
 from coalmine.audits.provenance.results import PROVENANCES, Asks, Provenance, Question
-from coalmine.audits.provenance.table import in_plain_words, question_title, strongest_first
+from coalmine.audits.provenance.table import decision_of, in_plain_words, question_title, strongest_first
 from coalmine.evidence.audit import Audit, NotTested
 from coalmine.evidence.details import Detail, Search
-from coalmine.evidence.findings import Finding, beyond_chance, first
-from coalmine.evidence.replies import RECOGNIZED, TRAINED_ON, Reply, Tone
+from coalmine.evidence.findings import Finding, first
+from coalmine.evidence.replies import RECOGNIZED, TRAINED_ON, Reply, Tone, Topic
 from coalmine.evidence.run import Run
 
 SECTION = "Users"
-# What is said where nobody is found beyond chance, and where nothing could be measured.
-_NOBODY, _UNKNOWN = "Nobody was found", "Cannot be said"
+_UNKNOWN = "Cannot be said"
+_FOUND = {
+    CODES["texts"]: "Text of suspects was used to train it",
+    CODES["user"]: "Suspects took part in its training",
+    KNOWN: "Its training data can be told from other text",
+}
+# After an answer that another result of the same kind does not support, because it cannot be interpreted.
+_ONE_ONLY = ", by one result; another cannot be interpreted"
 
 
 def _replies(findings: Sequence[Finding]) -> Iterator[Reply]:
@@ -33,68 +39,67 @@ def _replies(findings: Sequence[Finding]) -> Iterator[Reply]:
 
 
 def _of_known(findings: Sequence[Finding]) -> Iterator[Reply]:
-    found = beyond_chance(findings, KNOWN)
-    if found is not None:
-        tone: Tone = "bad" if found.severity == "high" else "warn"
-        yield Reply(RECOGNIZED, _found_in_words(found, "Yes: ", "Yes, taken together"), found.evidence, tone)
-        return
-    one = first(findings, KNOWN, "not_measured")
-    if one is not None:
-        spoiled = _spoiled(findings)
-        yield (
-            Reply(RECOGNIZED, "Not shown", one.evidence, "open")
-            if spoiled is None
-            else Reply(RECOGNIZED, _UNKNOWN, spoiled.evidence, "open")
-        )
-
-
-def _found_in_words(found: Finding, before: str, together: str) -> str:
-    share = found.estimates[0]
-    count = round((share.value or 0.0) * share.n)
-    return f"{before}{count:,} of {share.n:,}" if count else together
-
-
-def _spoiled(findings: Sequence[Finding]) -> Finding | None:
-    """What is wrong with the data that was compared, if that is so much that nothing can be said."""
-    for code in ("CM611", "CM612", "CM615"):
-        spoiled = beyond_chance(findings, code)
-        if spoiled is not None and spoiled.severity == "medium":
-            return spoiled
-    return None
+    known = [one for one in findings if one.code == KNOWN]
+    yield from _answer(RECOGNIZED, known, "Yes: ", "Yes, taken together", "Not shown")
 
 
 def _of_suspects(findings: Sequence[Finding]) -> Iterator[Reply]:
-    for code in CODES.values():
-        found = beyond_chance(findings, code)
-        if found is not None:
-            answer = _found_in_words(found, "Found: ", "Somebody's who was asked about")
-            yield Reply(TRAINED_ON, answer, found.evidence, "bad")
-            return
-    spoiled = _spoiled(findings)
-    if spoiled is not None and all(
-        first(findings, KNOWN, status) is None for status in ("found", "not_measured")
-    ):
-        yield Reply(TRAINED_ON, _UNKNOWN, spoiled.evidence, "open")
-        return
-    for code, answer in (
-        (CODES["texts"], _NOBODY),
-        (CODES["user"], _NOBODY),
-        ("CM617", _UNKNOWN),
-        ("CM618", _UNKNOWN),
-    ):
-        one = first(findings, code, "not_measured")
-        if one is not None:
-            yield Reply(TRAINED_ON, answer, one.evidence, "open")
-            return
+    asked = _about_suspects(findings)
+    yield from _answer(TRAINED_ON, asked, "Found: ", "Somebody's who was asked about", "Nobody was found")
+    unmeasured = first(findings, "CM617", "not_measured") or first(findings, "CM618", "not_measured")
+    if not asked and unmeasured is not None:
+        yield Reply(TRAINED_ON, _UNKNOWN, unmeasured.evidence, "open")
+
+
+def _about_suspects(findings: Sequence[Finding]) -> list[Finding]:
+    return [one for code in CODES.values() for one in findings if one.code == code]
+
+
+class _Said(NamedTuple):
+    """Of the findings of several results about one thing: who is found, what may be chance, and what cannot be interpreted."""
+
+    found: Finding | None
+    chance: Finding | None
+    unsaid: Finding | None
+
+
+def _said(findings: Sequence[Finding]) -> _Said:
+    found = next((one for one in findings if one.status == "found"), None)
+    open_ones = [one for one in findings if one.status != "found"]
+    chance = next((one for one in open_ones if one.estimates and one.estimates[0].value), None)
+    return _Said(found, chance, next((one for one in open_ones if not one.estimates), None))
+
+
+def _answer(
+    topic: Topic, findings: Sequence[Finding], before: str, together: str, nobody: str
+) -> Iterator[Reply]:
+    found, chance, unsaid = _said(findings)
+    if found is not None:
+        share = found.estimates[0]
+        count = round((share.value or 0.0) * share.n)
+        answer = f"{before}{count:,} of {share.n:,}" if count else together
+        tone: Tone = "warn" if found.code == KNOWN and found.severity != "high" else "bad"
+        if unsaid is None:
+            yield Reply(topic, answer, found.evidence, tone)
+        else:
+            yield Reply(topic, answer + _ONE_ONLY, f"{found.evidence} {unsaid.evidence}", tone)
+    elif unsaid is not None:
+        yield Reply(topic, _UNKNOWN, unsaid.evidence, "open")
+    elif chance is not None:
+        yield Reply(topic, "Not beyond chance", chance.evidence, "open")
+    elif findings:
+        yield Reply(topic, nobody, findings[0].evidence, "open")
 
 
 def _sentences(findings: Sequence[Finding]) -> Iterator[str]:
-    if beyond_chance(findings, CODES["texts"]) is not None:
-        yield "Text of suspects was used to train it."
-    elif beyond_chance(findings, CODES["user"]) is not None:
-        yield "Suspects took part in its training."
-    if beyond_chance(findings, KNOWN) is not None:
-        yield "Its training data can be told from other text."
+    for some in (_about_suspects(findings), [one for one in findings if one.code == KNOWN]):
+        found, chance, unsaid = _said(some)
+        if found is not None:
+            yield f"{_FOUND[found.code]}{'' if unsaid is None else _ONE_ONLY}."
+        elif unsaid is not None:
+            yield f"{unsaid.title}."
+        elif chance is not None:
+            yield f"{chance.title}."
 
 
 def _details(run: Run, reveal: bool) -> Iterator[Detail]:
@@ -108,7 +113,8 @@ def _details(run: Run, reveal: bool) -> Iterator[Detail]:
 
 def _users(document: Provenance, question: Question, reveal: bool) -> Detail:
     names, by = names_of_users(document, reveal=reveal), document.settings.by
-    decisions = list(dict.fromkeys(row.decision for row in question.rows))
+    decide = decision_of(document, question)
+    decisions = list(dict.fromkeys(decide(row) for row in question.rows))
     return Detail(
         section=SECTION,
         title=question_title(question),
@@ -127,7 +133,7 @@ def _users(document: Provenance, question: Question, reveal: bool) -> Detail:
         rows=[
             (
                 names[row.user],
-                row.decision,
+                decide(row),
                 row.score,
                 row.p_value,
                 row.adjusted_p_value,

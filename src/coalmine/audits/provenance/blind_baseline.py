@@ -1,4 +1,4 @@
-"""The blind baseline: whether suspects can be told from non-members without any model, by their words, lengths, dates or numbers of texts.
+"""The blind baseline: whether suspects can be told from non-members without the model: by words, characters, lengths, dates and more.
 
 If they can, a difference between the scores of the two groups may be one of topic or of time and not of membership, and nothing follows
 from it (Blind Baselines Beat Membership Inference Attacks for Foundation Models; Das, Zhang and Tramèr, 2024, arXiv:2406.16201).
@@ -9,6 +9,10 @@ matrix times the labels, so the whole cross-validation is repeated for thousands
 drawn at random with the same shares of suspects; given the folds, all orders of the labels inside each are equally likely if the two
 groups were drawn alike. So the p-value is exact for any features and any number of users, which that of a Mann-Whitney test on scores
 from cross-validation is not: they depend on each other through the classifiers.
+
+A classifier learns little from few users, so each feature is also looked at alone, and the one that separates best is compared with the
+one that separates best in each other order. A silent baseline counts only if it could have noticed a difference: `scores_p_value` is what
+it makes of the audit's own scores, as if they were one more such feature.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from typing import Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from coalmine.audits.provenance.user_features import Features, GroupName, user_features
+from coalmine.audits.provenance.user_features import Features, GroupName, filled, user_features
 from coalmine.audits.provenance.users import User
 from coalmine.errors import InputError
 from coalmine.randomness import arrays
@@ -28,12 +32,16 @@ from coalmine.statistics.roc import area_interval
 from coalmine.statistics.scores import FloatArray, checked_confidence
 
 METHOD = "blind baseline"
+# Numbers of suspects, and of non-members.
+Sides = tuple[Sequence[float] | FloatArray, Sequence[float] | FloatArray]
 # On each side; a baseline that needs more users to see a difference would see one that hardly matters.
 MOST_USERS = 500
 FEWEST_USERS = 4
 FOLDS = 5
 # With fewer users on a side, two folds leave more orders of the labels in each.
-FEWEST_FOR_FOLDS = 20
+FEWEST_FOR_FOLDS = 10
+# At this level, users can be told apart.
+LEVEL = 0.01
 # Of the mean squared norm of the features, which are scaled to 1.
 PENALTY = 1.0
 # Labels that are scored at a time, so that memory stays bounded.
@@ -59,14 +67,18 @@ class BlindBaseline(msgspec.Struct, frozen=True, kw_only=True):
 
     auc: Estimate
     p_value: float | None
-    # Of words, length, dates and posts, in this order.
+    # Words, their order, characters, single features, length, dates, posts and a model that saw neither side, in this order.
     groups: tuple[GroupResult, ...]
     suspects: int
     non_members: int
     # How many orders of the labels were tried, the true one included: 1 / orders is the smallest p-value.
     orders: int
+    # What the baseline would have said of a feature that all suspects have and no non-member, and of one that separates them as well as
+    # the audit's own scores do; above the level, a difference as large could have gone unnoticed. None where it is not known.
+    smallest_p_value: float | None = None
+    scores_p_value: float | None = None
 
-    def separating(self, level: float = 0.01) -> tuple[str, ...]:
+    def separating(self, level: float = LEVEL) -> tuple[str, ...]:
         """The groups of features that tell suspects from non-members at a level, the clearest first; ("all",) if only all together do."""
         found = [group for group in self.groups if group.p_value is not None and group.p_value <= level]
         found.sort(key=lambda group: (group.p_value or 0.0, -(group.auc.value or 0.0)))
@@ -79,6 +91,8 @@ def blind_baseline(
     suspects: Sequence[User],
     non_members: Sequence[User],
     *,
+    scores: Sides | None = None,
+    model_bits: Sides | None = None,
     orders: int = 2_000,
     confidence: float = 0.95,
     seed: int = 0,
@@ -90,6 +104,8 @@ def blind_baseline(
     Args:
         suspects: users who are asked about.
         non_members: users who are known not to be in the training data.
+        scores: those of the audit, of suspects and of non-members; NaN for users who have none.
+        model_bits: the mean log2 probability of their tokens under a model that saw neither side, in the same way.
         orders: of the labels that are compared, the true one included; the smallest p-value is 1 / orders.
         confidence: of the interval of each area, over users.
         seed: of folds, orders, and the draw of users.
@@ -107,30 +123,45 @@ def blind_baseline(
     if min(counted) < FEWEST_USERS:
         why = f"telling suspects from non-members takes at least {FEWEST_USERS} of each, and there are {counted[0]:,} and {counted[1]:,}"
         return _not_measured(why, (), *counted)
-    sides = [
-        _drawn(side, name, seed) for side, name in ((suspects, "suspects"), (non_members, "non-members"))
+    drawn = [
+        _drawn(len(side), name, seed) for side, name in ((suspects, "suspects"), (non_members, "non-members"))
     ]
-    labels = np.repeat([1.0, -1.0], [len(side) for side in sides])
-    features = user_features([*sides[0], *sides[1]], (labels > 0).tolist())
+    users = [
+        side[place] for side, places in zip((suspects, non_members), drawn, strict=True) for place in places
+    ]
+    labels = np.repeat([1.0, -1.0], [len(places) for places in drawn])
+    features = user_features(
+        users, (labels > 0).tolist(), None if model_bits is None else _beside(model_bits, drawn)
+    )
     folds = _folds(labels, seed)
     tried = _orders(labels, folds, orders, seed)
-    kernels = {one.name: _kernel(one.values) for one in features if one.values is not None}
-    if not kernels:
+    values = {one.name: one.values for one in features if one.values is not None}
+    single = values.pop("single", None)
+    if single is None or not values:
         return _not_measured(
             "the users differ in nothing that can be seen without a model", features, *counted
         )
+    kernels = {name: _kernel(rows) for name, rows in values.items()}
     together = np.mean(list(kernels.values()), axis=0)
-    names = [*kernels, "all"]
-    areas = np.stack([_areas(kernel, folds, tried) for kernel in (*kernels.values(), together)])
-    p_values = dict(zip(names, _corrected(areas), strict=True))
-    trials = min(len(side) for side in sides)
+    # The clearest single feature first, because the audit's own scores are compared with it.
+    names = ["single", *kernels, "all"]
+    areas = np.stack(
+        [_clearest(single, tried, seed)]
+        + [_areas(kernel, folds, tried) for kernel in (*kernels.values(), together)]
+    )
+    own = None if scores is None else filled(_beside(scores, drawn))
+    imagined = [_clearest(one[:, None], labels[:, None], seed)[0] for one in (labels, own) if one is not None]
+    corrected, noticed = _corrected(areas, imagined)
+    p_values = dict(zip(names, corrected, strict=True))
+    trials = min(map(len, drawn))
+    shown = [_chosen(single, folds, labels), *areas[1:, 0].tolist()]
     found = {
         name: GroupResult(
             name=name,  # type: ignore[arg-type]
-            auc=_estimate(float(area), trials, len(labels), level),
+            auc=_estimate(area, trials, len(labels), level),
             p_value=p_values[name],
         )
-        for name, area in zip(names, areas[:, 0], strict=True)
+        for name, area in zip(names, shown, strict=True)
     }
     return BlindBaseline(
         auc=found["all"].auc,
@@ -139,14 +170,22 @@ def blind_baseline(
         suspects=counted[0],
         non_members=counted[1],
         orders=orders,
+        smallest_p_value=noticed[0],
+        scores_p_value=None if own is None else noticed[1],
     )
 
 
-def _drawn(users: Sequence[User], side: str, seed: int) -> list[User]:
-    if len(users) <= MOST_USERS:
-        return list(users)
-    chosen = arrays(seed, "blind baseline", side).choice(len(users), MOST_USERS, replace=False)
-    return [users[place] for place in sorted(chosen.tolist())]
+def _drawn(users: int, side: str, seed: int) -> list[int]:
+    """The places of the users of a side that are looked at."""
+    if users <= MOST_USERS:
+        return list(range(users))
+    chosen = arrays(seed, "blind baseline", side).choice(users, MOST_USERS, replace=False)
+    return sorted(chosen.tolist())
+
+
+def _beside(sides: Sides, drawn: Sequence[Sequence[int]]) -> FloatArray:
+    """The numbers of the users that are looked at, in their order."""
+    return np.concatenate([np.asarray(side)[places] for side, places in zip(sides, drawn, strict=True)])
 
 
 class _Folds(NamedTuple):
@@ -199,6 +238,55 @@ def _areas(kernel: FloatArray, folds: _Folds, labels: FloatArray) -> FloatArray:
     return total / pairs
 
 
+def _clearest(values: FloatArray, labels: FloatArray, seed: int) -> FloatArray:
+    """How clearly suspects stand out in the clearest of these features, for each order of the labels.
+
+    From the probability of as many suspects among the 2, 4, 8, ... users with the most, or the least, of a feature (hypergeometric), which
+    sees a difference of all suspects and one of some of them; the root of its negative logarithm, which is nearly normal.
+    """
+    from scipy.stats import hypergeom
+
+    users, is_suspect = len(labels), (labels > 0).astype(np.float32)
+    suspects = int(is_suspect[:, 0].sum())
+    # Equals in a random order, since suspects come first.
+    mixed = arrays(seed, "blind baseline", "equals", users).permutation(users)
+    places = np.empty(values.shape, dtype=np.int64)
+    np.put_along_axis(
+        places, mixed[np.argsort(values[mixed], axis=0, kind="stable")], np.arange(users)[:, None], axis=0
+    )
+    clearest = np.zeros(labels.shape[1])
+    for size in (2**power for power in range(1, users.bit_length() - 1)):
+        surprise = np.sqrt(np.maximum(0.0, -hypergeom.logsf(np.arange(size + 1) - 1, users, suspects, size)))
+        for among in (places < size, places >= users - size):
+            counts = (among.T.astype(np.float32) @ is_suspect).max(axis=0)
+            clearest = np.maximum(clearest, surprise[np.rint(counts).astype(np.int64)])
+    return clearest
+
+
+def _single_areas(values: FloatArray, labels: FloatArray) -> FloatArray:
+    """The area under the ROC curve of each feature for each order of the labels, of shape (features, orders)."""
+    from scipy.stats import rankdata
+
+    suspects = int((labels[:, 0] > 0).sum())
+    sums = np.asarray(rankdata(values, axis=0)).T @ (labels > 0).astype(np.float64)
+    return np.asarray((sums - suspects * (suspects + 1) / 2) / (suspects * (len(labels) - suspects)))
+
+
+def _chosen(values: FloatArray, folds: _Folds, labels: FloatArray) -> float:
+    """The area of the clearest single feature, which is chosen among the users of the other folds: the mean over folds, by their pairs."""
+    total, pairs = 0.0, 0
+    for members in folds.members:
+        others = np.delete(np.arange(len(labels)), members)
+        by_feature = _single_areas(values[others], labels[others, None])[:, 0] - 0.5
+        best = int(np.argmax(np.abs(by_feature)))
+        area = _single_areas(values[members][:, [best]], labels[members, None])[0, 0]
+        suspects = int((labels[members] > 0).sum())
+        weight = suspects * (len(members) - suspects)
+        total += weight * (area if by_feature[best] > 0 else 1 - area)
+        pairs += weight
+    return float(total / pairs)
+
+
 def _scoring(kernel: FloatArray, members: np.ndarray) -> FloatArray:
     """The matrix that makes the scores of a fold's users from the labels of all others: least squares with an intercept."""
     others = np.delete(np.arange(len(kernel)), members)
@@ -224,19 +312,21 @@ def _fold_areas(scores: FloatArray, is_suspect: np.ndarray) -> FloatArray:
     return np.asarray(beaten / (suspects * (len(scores) - suspects)))
 
 
-def _corrected(areas: FloatArray) -> list[float]:
+def _corrected(areas: FloatArray, imagined: Sequence[float] = ()) -> tuple[list[float], list[float]]:
     """The p-value of each group for the first order, corrected for the number of groups by the highest area of each order.
+
+    The second list has those that other areas of the first group would have had, as if they had been measured beside it.
 
     As in Resampling-Based Multiple Testing (Westfall and Young, 1993): areas are standardized over all orders, and the same orders give the
     distribution of the highest one, with all dependence between groups.
     """
-    spread = areas.std(axis=1, keepdims=True)
+    spread, means = areas.std(axis=1, keepdims=True), areas.mean(axis=1, keepdims=True)
     # Areas that never change say nothing, whatever rounding does to them.
-    standard = np.where(
-        spread > 1e-9, (areas - areas.mean(axis=1, keepdims=True)) / np.maximum(spread, 1e-9), 0.0
-    )
+    standard = np.where(spread > 1e-9, (areas - means) / np.maximum(spread, 1e-9), 0.0)
     highest = standard.max(axis=0)
-    return [float(np.mean(highest >= own - 1e-9)) for own in standard[:, 0]]
+    own = [float(np.mean(highest >= area - 1e-9)) for area in standard[:, 0]]
+    others = [(area - means[0, 0]) / max(spread[0, 0], 1e-9) for area in imagined]
+    return own, [float((1 + (highest[1:] >= area - 1e-9).sum()) / len(highest)) for area in others]
 
 
 def _estimate(area: float, trials: int, n: int, level: float) -> Estimate:

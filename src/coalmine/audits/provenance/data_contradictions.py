@@ -69,6 +69,8 @@ def _blind_problems(blind: BlindBaseline, texts: Question | None) -> Iterator[st
         *count_problems(f"{name}: the number of non-members", blind.non_members),
         *count_problems(f"{name}: the number of orders", blind.orders),
         *share_problems(f"{name}: the p-value", blind.p_value),
+        *share_problems(f"{name}: the smallest p-value", blind.smallest_p_value),
+        *share_problems(f"{name}: the p-value of the scores", blind.scores_p_value),
     ]
     yield from counts
     yield from twice("group of features", [group.name for group in blind.groups])

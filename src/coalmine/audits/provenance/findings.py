@@ -16,7 +16,7 @@ from coalmine.audits.provenance.results import (
     StatisticFacts,
     UserRow,
 )
-from coalmine.evidence.budget import Decisions, Key, Suspicion
+from coalmine.evidence.budget import Decisions, Key, Suspicion, decide
 from coalmine.evidence.findings import Finding, Severity
 from coalmine.evidence.run import Run
 from coalmine.records import Estimate
@@ -63,12 +63,23 @@ def _severity(question: Question) -> Severity:
 def provenance_suspicions(run: Run) -> Iterator[Suspicion]:
     """Each question with p-values, as a test that no suspect's text was used; not where the scores cannot be interpreted."""
     for number, (_, document) in enumerate(run.all(PROVENANCES)):
-        for question in document.questions:
-            if not_interpretable(document, question.asks):
-                continue
-            deciding = question.deciding
-            if deciding is not None and deciding.p_value is not None:
-                yield Suspicion(KIND, _key(number, question), deciding.p_value)
+        yield from _suspicions(document, number)
+
+
+def _suspicions(document: Provenance, number: int) -> Iterator[Suspicion]:
+    for question in document.questions:
+        deciding = question.deciding
+        if (
+            deciding is not None
+            and deciding.p_value is not None
+            and not not_interpretable(document, question.asks)
+        ):
+            yield Suspicion(KIND, _key(number, question), deciding.p_value)
+
+
+def shown_by_itself(document: Provenance, question: Question) -> bool:
+    """Whether a report of this result alone would say that chance does not explain the scores."""
+    return decide(_suspicions(document, 0)).shown(KIND, *_key(0, question))
 
 
 def _key(number: int, question: Question) -> Key:

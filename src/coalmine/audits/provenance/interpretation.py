@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from coalmine.audits.provenance.blind_baseline import BlindBaseline
+from coalmine.audits.provenance.blind_baseline import LEVEL, BlindBaseline
 from coalmine.audits.provenance.data_checks import TimeRanges
 from coalmine.audits.provenance.naming import counted
 from coalmine.audits.provenance.options import By
@@ -21,14 +21,20 @@ from coalmine.statistics.provenance.conformal import (
 
 # A few texts that everybody forwards change no score; above this share of texts, the groups are not apart.
 SHARED = 0.01
+# Above this p-value of all suspects together, and with nobody found, no report and no gate accuses anyone.
+TOGETHER = 0.05
 # Whose texts a question is asked with.
 WHOM: dict[Asks, str] = {"texts": "suspects", "user": "other texts of suspects"}
 _OF: dict[Asks, str] = {"texts": "texts of suspects", "user": "other texts of suspects"}
 _BY_WHAT = {
     "words": "their words",
+    "order": "the order of their words",
+    "characters": "their characters",
+    "single": "a single feature of their texts",
     "length": "the lengths of their texts",
     "dates": "their dates",
     "posts": "how many texts they have",
+    "model": "the scores of a model that saw neither",
     "all": "all of these together",
 }
 
@@ -40,15 +46,42 @@ def not_interpretable(document: Provenance, asks: Asks) -> list[str]:
 
 def _reasons(document: Provenance, asks: Asks) -> Iterator[str]:
     whom = WHOM[asks]
-    told = told_apart(blind_of(document, asks))
+    blind, question = blind_of(document, asks), document.question(asks)
+    told = told_apart(blind)
     if told:
         yield f"{whom} can be told from non-members without any model, by {told}"
+    elif (
+        question is not None
+        and question.deciding is not None
+        and question.deciding.calibrated == "non-members"
+    ):
+        untested = _untested(blind, question)
+        if untested:
+            yield f"it is not known whether {whom} differ from non-members in more than the training: {untested}"
     times = times_of(document, asks)
     if times is not None and times.disjoint:
         yield f"{_OF[asks]} and texts of non-members are from different times"
     for one in document.checks.overlaps:
         if spoils(one) and asks in spoiled_questions(one):
             yield overlap_words(one)
+
+
+def _untested(blind: BlindBaseline | None, question: Question) -> str:
+    """Why a blind baseline that told nobody apart says nothing: it must be able to notice a difference as large as that of the scores."""
+    if blind is None:
+        return "whether they can be told apart without any model was not tried"
+    if blind.p_value is None:
+        return blind.auc.statement
+    if blind.smallest_p_value is None or blind.smallest_p_value > LEVEL:
+        return f"with {blind.suspects:,} and {blind.non_members:,} of them, no difference could be noticed without a model"
+    together = None if question.deciding is None else question.deciding.p_value
+    if not question.found() and (together is None or together > TOGETHER):
+        return ""
+    if blind.scores_p_value is None or blind.scores_p_value > LEVEL:
+        return (
+            "a difference of their texts that is as large as that of their scores could have gone unnoticed"
+        )
+    return ""
 
 
 def blind_of(document: Provenance, asks: Asks) -> BlindBaseline | None:

@@ -7,6 +7,7 @@ p-values from known non-members.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
@@ -18,7 +19,7 @@ import numpy as np
 
 from coalmine.audits.provenance.ablation import AblationWork, ablation_of_groups
 from coalmine.audits.provenance.asking import FrequencyRanks, Numbers, UserWork, ask_users
-from coalmine.audits.provenance.blind_baseline import blind_baseline
+from coalmine.audits.provenance.blind_baseline import BlindBaseline, blind_baseline
 from coalmine.audits.provenance.classifier import AuditClassifier
 from coalmine.audits.provenance.data_checks import DataChecks, check_data
 from coalmine.audits.provenance.deciding import decided
@@ -235,10 +236,12 @@ class _Audit:
         if others is not None:
             questions.append(self._question("user", "others", others, non_members, there))
         view, users, options = there.view, self._users, self._options
-        blind, others_blind = (
-            blind_baseline(some, users.non_members, seed=options.seed) if some and users.non_members else None
-            for some in (users.suspects, users.others)
-        )
+        blind = _blind(questions[0], users.suspects, users.non_members, (suspects, non_members), options.seed)
+        others_blind = None
+        if others is not None:
+            others_blind = _blind(
+                questions[1], users.others, users.non_members, (others, non_members), options.seed
+            )
         return Provenance(
             model=self._model.describe(),
             reference_model=None if self._reference is None else self._reference.describe(),
@@ -384,3 +387,26 @@ def _chosen(user: User, cut: Cut, table: FrequencyTable, options: ProvenanceOpti
 
 def _same_tokens(one: View, other: View) -> bool:
     return one.tokens_sha256 is not None and one.tokens_sha256 == other.tokens_sha256
+
+
+def _blind(
+    question: Question,
+    asked: Sequence[User],
+    non_members: Sequence[User],
+    numbers: tuple[Numbers, Numbers | None],
+    seed: int,
+) -> BlindBaseline | None:
+    """Whether the users of a question can be told from non-members without the target; None without non-members."""
+    own, calibration = numbers
+    if calibration is None:
+        return None
+    deciding, scores = question.deciding, None
+    if deciding is not None and deciding.calibrated == "non-members":
+        compared = [
+            *deciding.non_member_scores,
+            *[math.nan] * (len(non_members) - len(deciding.non_member_scores)),
+        ]
+        scores = ([math.nan if row.score is None else row.score for row in question.rows], compared)
+    known = not (np.isnan(own.beside_bits).all() or np.isnan(calibration.beside_bits).all())
+    bits = (own.beside_bits, calibration.beside_bits) if known else None
+    return blind_baseline(asked, non_members, scores=scores, model_bits=bits, seed=seed)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from coalmine.audits.provenance.blind_baseline import FEWEST_USERS
-from coalmine.audits.provenance.interpretation import blind_of, not_interpretable, power_of, power_words
+from coalmine.audits.provenance.findings import shown_by_itself
+from coalmine.audits.provenance.interpretation import not_interpretable, power_of, power_words
 from coalmine.audits.provenance.naming import counted, names_of_users
 from coalmine.audits.provenance.results import Asks, Provenance, Question, StatisticFacts, UserRow
 from coalmine.evidence.tables import Right, plain_table, rights
@@ -41,6 +42,18 @@ def strongest_first(question: Question) -> list[UserRow]:
     return sorted(question.rows, key=place)
 
 
+def decision_of(document: Provenance, question: Question) -> Callable[[UserRow], str]:
+    """What is decided about each user, given everything that is known about the question."""
+    if question.deciding is None or question.deciding.calibrated != "non-members":
+        return lambda row: row.decision
+    instead = {}
+    if not_interpretable(document, question.asks):
+        instead = {"found": "cannot be said", "not found": "cannot be said"}
+    elif not shown_by_itself(document, question):
+        instead = {"found": "may be chance"}
+    return lambda row: instead.get(row.decision, row.decision)
+
+
 def users_table(
     document: Provenance, question: Question, *, reveal: bool = False, most: int = MOST_ROWS
 ) -> Table:
@@ -49,10 +62,11 @@ def users_table(
     table = plain_table(
         document.settings.by, "decision", *rights("score", "p", "adjusted p", "texts", "tokens"), ""
     )
+    decide = decision_of(document, question)
     for row in strongest_first(question)[:most]:
         table.add_row(
             names[row.user],
-            row.decision,
+            decide(row),
             "" if row.score is None else f"{row.score:.4g}",
             _p_value(row.p_value),
             _p_value(row.adjusted_p_value),
@@ -152,18 +166,17 @@ def in_plain_words(document: Provenance, question: Question) -> list[str]:
     said = [
         f"{found:,} of {whom} {_are(found)} found by {deciding.name} at a false-discovery rate of {rate}."
     ]
-    if found:
+    if found and not shown_by_itself(document, question):
+        said.append(
+            f"That MAY BE CHANCE: scores this high, all taken together, occur with probability {deciding.p_value or 0.0:.2g} if nobody's "
+            "text was used."
+        )
+    elif found:
         said.append(f"On average, at most {rate} of such findings are wrong names.")
     said += [] if power is None else [power_words(power, by)]
     missing = sum(row.score is None for row in question.rows)
     if missing:
         said.append(f"{counted(missing, by)} could not be measured, and nothing is known about them.")
-    blind = blind_of(document, question.asks)
-    if found and (blind is None or blind.p_value is None):
-        said.append(
-            "Whether they differ from non-members in anything but the training could not be tested: that takes at least "
-            f"{FEWEST_USERS} suspects and {FEWEST_USERS} non-members."
-        )
     if found < len(question.rows):
         said.append(f"A {by} that is not found may still be in the training data.")
     return said

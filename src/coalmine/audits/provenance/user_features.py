@@ -1,21 +1,29 @@
-"""What can be known about users without any model: their words, the lengths and dates of their texts, and how many they wrote."""
+"""What can be known of users without the model: words and their order, characters, lengths and dates of texts, how many they wrote."""
 
 from __future__ import annotations
 
+import unicodedata
 import zlib
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from coalmine.audits.provenance.dates import seconds_since_1970
 from coalmine.audits.provenance.users import User
+from coalmine.models.protocols import IntArray
 from coalmine.statistics.scores import FloatArray
 
-GroupName = Literal["words", "length", "dates", "posts"]
-# Words are counted in this many buckets, so that memory does not grow with the vocabulary.
+GroupName = Literal["words", "order", "characters", "single", "length", "dates", "posts", "model"]
+# What is counted is counted in this many buckets, so that memory does not grow with the vocabulary.
 BUCKETS = 1 << 13
+# The most single features that are looked at, those that most users have.
+MOST_SINGLE = 1_000
+# Of which characters are counted together; others of ASCII are counted by themselves.
+_KINDS = {"Lu": 1, "Lt": 1, "Ll": 2, "Lo": 3, "Lm": 3, "Nd": 4, "So": 5, "Sk": 5, "Zs": 6}
+_OTHER_KIND = 7
+_BETWEEN = "\0"
 
 
 class Features(NamedTuple):
@@ -26,32 +34,124 @@ class Features(NamedTuple):
     missing: str = ""
 
 
-def user_features(users: Sequence[User], is_suspect: Sequence[bool]) -> tuple[Features, ...]:
-    """All groups of features; which users are suspects decides only whether both sides have dates."""
+def user_features(
+    users: Sequence[User], is_suspect: Sequence[bool], model_bits: FloatArray | None = None
+) -> tuple[Features, ...]:
+    """All groups of features; which users are suspects decides only whether both sides have dates.
+
+    `model_bits` is the mean log2 probability of each user's tokens under a model that saw neither side; NaN where it is not known.
+    """
+    suspect = np.asarray(is_suspect, dtype=bool)
     numbers = np.array([_lengths(user) for user in users], dtype=np.float64)
+    words, order = (_shares(users, counts) for counts in (_word_counts, _pair_counts))
+    raw, shapes = (_shares(users, counts) for counts in (_character_counts, _shape_counts))
+    scalars = [numbers] if model_bits is None else [numbers, filled(model_bits)[:, None]]
+    single = [_frequent(shares) for shares in (shapes, raw, words, order)]
     return (
-        _words(users),
+        _counted("words", words, "all users use the same words, equally often"),
+        _counted("order", order, "all users have the same pairs of words, equally often"),
+        _counted("characters", np.hstack([raw, shapes]), "all users use the same characters, equally often"),
+        _single(np.hstack([*scalars, *single])),
         _scalars("length", numbers[:, :4], "all texts have the same length"),
-        _dates(users, np.asarray(is_suspect, dtype=bool)),
+        _dates(users, suspect),
         _scalars("posts", numbers[:, 4:], "every user has as many texts, of the same length"),
+        _model(model_bits),
     )
 
 
-def _words(users: Sequence[User]) -> Features:
-    """The square roots of the shares of each user's words: unit vectors, in which a frequent word counts for less than it occurs."""
-    rows = np.zeros((len(users), BUCKETS), dtype=np.float64)
-    for row, user in zip(rows, users, strict=True):
-        words: Counter[str] = Counter()
-        for text in user.texts:
-            words.update(text.text.lower().split())
-            if text.source is not None:
-                words.update(f"{word}\0" for word in text.source.lower().split())
-        for word, count in words.items():
-            row[zlib.crc32(word.encode("utf-8", "surrogatepass")) % BUCKETS] += count
-        row[:] = np.sqrt(row / max(1.0, row.sum()))
-    if not np.ptp(rows, axis=0).any():
-        return Features("words", None, "all users use the same words, equally often")
-    return Features("words", rows)
+def _shares(users: Sequence[User], counts: Callable[[Sequence[str]], IntArray]) -> FloatArray:
+    """The square roots of the shares of what each user's texts have: unit vectors, in which what is frequent counts for less."""
+    rows = []
+    for user in users:
+        counted = counts([text.text for text in user.texts])
+        sources = [text.source for text in user.texts if text.source is not None]
+        if sources:
+            counted = counted + np.roll(counts(sources), 1)
+        rows.append(np.sqrt(counted / max(1, counted.sum())))
+    return np.stack(rows)
+
+
+def _word_counts(texts: Sequence[str]) -> IntArray:
+    return _hashed(word for text in texts for word in text.lower().split())
+
+
+def _pair_counts(texts: Sequence[str]) -> IntArray:
+    """Pairs of words that follow each other; the first and the last word of a text have nothing beside them."""
+    return _hashed(" ".join(pair) for text in texts for pair in pairwise(["", *text.lower().split(), ""]))
+
+
+def _hashed(pieces: Iterable[str]) -> IntArray:
+    found = [zlib.crc32(piece.encode("utf-8", "surrogatepass")) % BUCKETS for piece in pieces]
+    return np.bincount(np.array(found, dtype=np.int64), minlength=BUCKETS)
+
+
+def _character_counts(texts: Sequence[str]) -> IntArray:
+    """One to three characters in a row of the raw text; texts have a mark between them."""
+    return _n_grams(_codes(texts))
+
+
+def _shape_counts(texts: Sequence[str]) -> IntArray:
+    """The same of what kinds of characters they are: capitals, small letters, digits, emoji; punctuation and line breaks as they are."""
+    different, places = np.unique(_codes(texts), return_inverse=True)
+    return _n_grams(np.array([_kind(chr(code)) for code in different.tolist()], dtype=np.int64)[places])
+
+
+def _codes(texts: Sequence[str]) -> IntArray:
+    whole = _BETWEEN.join(["", *texts, ""]).encode("utf-32-le", "surrogatepass")
+    return np.frombuffer(whole, dtype=np.uint32).astype(np.int64)
+
+
+def _kind(character: str) -> int:
+    category = unicodedata.category(character)
+    return (
+        ord(character)
+        if character.isascii() and category[0] not in "LN"
+        else _KINDS.get(category, _OTHER_KIND)
+    )
+
+
+def _n_grams(codes: IntArray) -> IntArray:
+    total = np.bincount(codes * 2_654_435_761 % 4_294_967_291 % BUCKETS, minlength=BUCKETS)
+    hashed = codes
+    for size in (2, 3):
+        hashed = (hashed[:-1] * 1_000_003 + codes[size - 1 :] + size) % 4_294_967_291
+        total += np.bincount(hashed * 40_503 % 4_294_967_291 % BUCKETS, minlength=BUCKETS)
+    return total
+
+
+def _counted(name: GroupName, rows: FloatArray, missing: str) -> Features:
+    return Features(name, rows) if np.ptp(rows, axis=0).any() else Features(name, None, missing)
+
+
+def _frequent(shares: FloatArray) -> FloatArray:
+    """Those in which users differ; of very many, those that most users have."""
+    users = (shares > 0).sum(axis=0)
+    some = np.flatnonzero(np.ptp(shares, axis=0) > 0)
+    return shares[:, some[np.argsort(-users[some], kind="stable")][: MOST_SINGLE // 4]]
+
+
+def _single(columns: FloatArray) -> Features:
+    """The place of each user among all by each feature alone, from 0 to 1."""
+    from scipy.stats import rankdata
+
+    varied = columns[:, np.ptp(columns, axis=0) > 0]
+    if not varied.shape[1]:
+        return Features("single", None, "the users differ in no single feature")
+    return Features("single", (np.asarray(rankdata(varied, axis=0)) - 0.5) / len(varied))
+
+
+def filled(values: FloatArray) -> FloatArray:
+    """Values with the middle one where there is none, so that a user without one is like all others."""
+    known = values[~np.isnan(values)]
+    return np.where(np.isnan(values), np.median(known) if len(known) else 0.0, values)
+
+
+def _model(bits: FloatArray | None) -> Features:
+    if bits is None:
+        return Features("model", None, "there is no model that saw neither side")
+    return _scalars(
+        "model", filled(bits)[:, None], "all texts are as probable to the model that saw neither side"
+    )
 
 
 def _lengths(user: User) -> tuple[float, ...]:
