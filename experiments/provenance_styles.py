@@ -148,7 +148,7 @@ class NGrams:
             counts, whole = self._contexts[order][before[order]], self._whole[order][after[order]]
             whole = np.minimum(whole, counts)  # different contexts can share a bucket
             found = (whole + SMOOTHING * found) / (counts + SMOOTHING)
-        return np.log2(found)
+        return np.asarray(np.log2(found))
 
 
 def _places(text: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -55,7 +55,7 @@ def _about_suspects(findings: Sequence[Finding]) -> list[Finding]:
     return [one for code in CODES.values() for one in findings if one.code == code]
 
 
-class _Said(NamedTuple):
+class _Standing(NamedTuple):
     """Of the findings of several results about one thing: who is found, what may be chance, and what cannot be interpreted."""
 
     found: Finding | None
@@ -63,17 +63,17 @@ class _Said(NamedTuple):
     unsaid: Finding | None
 
 
-def _said(findings: Sequence[Finding]) -> _Said:
+def _standing(findings: Sequence[Finding]) -> _Standing:
     found = next((one for one in findings if one.status == "found"), None)
     open_ones = [one for one in findings if one.status != "found"]
     chance = next((one for one in open_ones if one.estimates and one.estimates[0].value), None)
-    return _Said(found, chance, next((one for one in open_ones if not one.estimates), None))
+    return _Standing(found, chance, next((one for one in open_ones if not one.estimates), None))
 
 
 def _answer(
     topic: Topic, findings: Sequence[Finding], before: str, together: str, nobody: str
 ) -> Iterator[Reply]:
-    found, chance, unsaid = _said(findings)
+    found, chance, unsaid = _standing(findings)
     if found is not None:
         share = found.estimates[0]
         count = round((share.value or 0.0) * share.n)
@@ -93,7 +93,7 @@ def _answer(
 
 def _sentences(findings: Sequence[Finding]) -> Iterator[str]:
     for some in (_about_suspects(findings), [one for one in findings if one.code == KNOWN]):
-        found, chance, unsaid = _said(some)
+        found, chance, unsaid = _standing(some)
         if found is not None:
             yield f"{_FOUND[found.code]}{'' if unsaid is None else _ONE_ONLY}."
         elif unsaid is not None:

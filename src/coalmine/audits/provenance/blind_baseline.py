@@ -22,6 +22,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
+from numpy.typing import ArrayLike
 
 from coalmine.audits.provenance.user_features import Features, GroupName, filled, user_features
 from coalmine.audits.provenance.users import User
@@ -33,7 +34,7 @@ from coalmine.statistics.scores import FloatArray, checked_confidence
 
 METHOD = "blind baseline"
 # Numbers of suspects, and of non-members.
-Sides = tuple[Sequence[float] | FloatArray, Sequence[float] | FloatArray]
+Sides = tuple[ArrayLike, ArrayLike]
 # On each side; a baseline that needs more users to see a difference would see one that hardly matters.
 MOST_USERS = 500
 FEWEST_USERS = 4
