@@ -102,14 +102,6 @@ def test_the_first_two_guesses_are_fully_exposed():
     assert not judge(made.exposure_result("c", best), 10.0).fully_exposed
 
 
-def test_exposures_in_the_whole_space_are_joined_by_fisher():
-    from scipy.stats import combine_pvalues
-
-    group = [judge(made.exposure_result("c", exact_exposure(rank, 1024)), 10.0) for rank in (30, 200, 700)]
-    expected = combine_pvalues([one.p_value for one in group], method="fisher").pvalue
-    assert group_test(group).p_value == pytest.approx(expected)
-
-
 # What several looks at one canary say
 
 

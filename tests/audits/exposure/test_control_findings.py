@@ -39,7 +39,8 @@ def test_one_withheld_canary_spoils_the_control_beyond_chance(bits, status):
 
 
 def test_withheld_canaries_together_spoil_the_control():
-    p_value = 2 * stats.combine_pvalues([2.0**-4] * 5)[1]
+    # Four of five or more among the first sixteenth; the places after the first share half of the error.
+    p_value = 4 * stats.binom.sf(3, 5, 2.0**-4)
     one = the(control(*[exactly(4.0)] * 5), "CM105")
     assert one.status == "found"
     assert (
@@ -59,7 +60,7 @@ def test_five_withheld_canaries_are_a_control(many, status):
     assert len(one.estimates) == many + 1
     whole = the(control(*[exactly(1.0)] * many), "CM105")
     assert whole.evidence.startswith(f"{many} canaries were withheld: median exposure 1.0 bits")
-    assert "with probability 1" in whole.evidence
+    assert f"with probability {4 * stats.binom.sf(3, many, 0.5):.2g}" in whole.evidence
 
 
 def test_a_control_without_numbers_and_one_of_bounds():

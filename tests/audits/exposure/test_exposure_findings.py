@@ -130,8 +130,7 @@ def test_at_most_fifty_canaries_are_listed():
     ("upper", "severity"),
     [
         ([10.0] * 4, "high"),
-        ([10.0, 10.0, 10.0, 9.9], "high"),  # four go by the third
-        ([10.0, 10.0, 9.9, 9.9], "medium"),
+        ([10.0, 10.0, 10.0, 9.9], "medium"),  # all four show it best, so the last decides
         ([5.0, 4.1, 4.1, 4.1], "medium"),
         ([4.9, 4.1, 4.1, 4.1], "low"),
     ],
@@ -159,12 +158,13 @@ def test_how_a_group_is_described():
     evidence = the(
         run_of(exactly(1.0), exactly(2.0), exactly(0.2), exactly(0.4), exactly(1.2)), "CM104"
     ).evidence
-    fisher = the(run_of(*[exactly(4.0)] * 4), "CM103").evidence
+    # All four among the first sixteenth, where three places are looked at and half of the error is for the first.
+    together = the(run_of(*[exactly(4.0)] * 4), "CM103").evidence
     assert (
         "5 canaries of f0 is {digits:6} trained on 4 times: median exposure 1.0 bits, upper limits up to 2.0"
         in evidence
     )
-    assert "which chance gives with probability 0.00" in fisher  # of 16 bits together, by Fisher's method
+    assert f"which chance gives with probability {4 * 2.0**-16:.2g}" in together
     assert (
         "1 canary of f0 is {digits:6} trained on once" in the(run_of(exactly(1.0), times=1), "CM104").evidence
     )
@@ -228,7 +228,7 @@ def test_a_canary_that_would_be_shown_at_its_upper_limit_is_not_clear(high, low,
 
 def test_exact_exposures_are_clear_however_high_they_are():
     """8 bits among 300 canaries is what chance gives."""
-    run = run_of(exactly(8.0), *[exactly(0.5)] * 299)
+    run = run_of(exactly(8.0), *[exactly(0.1)] * 299)
     assert codes(run, *EXPOSURES) == ["CM104"]
     assert len(the(run, "CM104").subject) == 50
 

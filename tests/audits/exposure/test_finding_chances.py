@@ -9,7 +9,6 @@ from scipy import stats
 from coalmine.audits import VERIFIED, Suspicion
 from coalmine.audits.exposure.chance import (
     at_most_share,
-    best_test,
     chance_in_words,
     counted_better,
     group_test,
@@ -107,15 +106,20 @@ def test_how_many_others_are_no_more_surprising(estimate, better):
     assert counted_better(estimate) == better
 
 
-def test_exposures_in_the_whole_space_are_joined_by_fishers_method():
-    for bits in ([3.0], [3.0, 5.0], [0.5, 3.0, 5.0], [1.0] * 4, [1.0] * 5):
-        found = group_test([one(exactly(bit)) for bit in bits])
-        assert found.p_value == pytest.approx(stats.combine_pvalues([2.0**-bit for bit in bits])[1])
-        # The middle one of them is what the severity goes by.
-        assert found.place == {1: 1, 2: 2, 3: 2, 4: 3, 5: 3}[len(bits)]
-    # One without a number takes no part.
+def test_what_has_no_number_takes_no_part():
     assert group_test([one(exactly(3.0)), one(made.unknown())]).p_value == pytest.approx(1 / 8)
-    assert group_test([one(made.unknown())]) == group_test([]) == best_test([]) == (1.0, 1)
+    assert group_test([one(made.unknown())]) == group_test([]) == (1.0, 1)
+
+
+@pytest.mark.parametrize("recited", [2, 5])
+def test_a_few_that_are_recited_show_among_many_that_are_not(recited):
+    ordinary = [one(exactly(math.log2(223 / (place + 0.5))), bits=math.log2(10**4)) for place in range(223)]
+    first = [one(exactly(math.log2(10**4 / (place + 1))), bits=math.log2(10**4)) for place in range(recited)]
+    found = group_test([*ordinary[recited:], *first])
+    # The chance that as many of 223 are among the first guesses, for the places that are looked at.
+    best = min(stats.binom.sf(k - 1, 223, k / 10**4) for k in (2, 4) if k <= recited)
+    assert best <= found.p_value <= 16 * best < 0.02
+    assert group_test(ordinary).p_value > 0.5
 
 
 def test_canaries_among_the_same_references_are_tested_by_their_order():
@@ -125,7 +129,7 @@ def test_canaries_among_the_same_references_are_tested_by_their_order():
     # Both of two canaries before all of 99 references: 2 of 101 * 100 orders; the second place has half of the error.
     assert group_test(two).p_value == pytest.approx(2 * 2 / (101 * 100))
     assert group_test(two).place == 2
-    assert group_test(two) == best_test(two) == shared_order_test([0, 0], 99)
+    assert group_test(two) == shared_order_test([0, 0], 99)
     assert group_test([one(among(0, 1))]).p_value == pytest.approx(1 / 2)
     assert group_test([one(made.interval(None, 0.0, None, method="references", n=0))]) == (1.0, 1)
 
@@ -133,19 +137,18 @@ def test_canaries_among_the_same_references_are_tested_by_their_order():
 def test_ways_of_measuring_share_the_error():
     inside, outside = one(exactly(9.0)), one(among(0, 99))
     assert group_test([inside, outside]).p_value == pytest.approx(2 * 2.0**-9)
-    assert best_test([inside, outside]).p_value == pytest.approx(2 * 2.0**-9)
     assert group_test([one(exactly(1.0)), outside]).p_value == pytest.approx(2 * 1 / 100)
     # So do other formats, other numbers of references, and samples beside references.
     for other in (one(among(50, 99), format_id="f1"), one(among(50, 98)), one(among(50, 99, "sampled"))):
-        assert best_test([outside, other]).p_value == pytest.approx(2 * 1 / 100)
-    assert best_test([one(exactly(0.1)), one(among(90, 99))]).p_value == 1.0
+        assert group_test([outside, other]).p_value == pytest.approx(2 * 1 / 100)
+    assert group_test([one(exactly(0.1)), one(among(90, 99))]).p_value == 1.0
 
 
 def test_the_best_of_several_in_the_whole_space():
     p, q = 2.0**-9, 2.0**-2
-    found = best_test([one(exactly(9.0)), one(exactly(2.0)), one(made.unknown())])
+    found = group_test([one(exactly(9.0)), one(exactly(2.0)), one(made.unknown())])
     assert found.p_value == pytest.approx(min(2 * (1 - (1 - p) ** 2), 2 * q**2))
-    assert best_test([one(exactly(9.0))]).p_value == pytest.approx(p)
+    assert group_test([one(exactly(9.0))]).p_value == pytest.approx(p)
 
 
 def test_shares_of_canaries():

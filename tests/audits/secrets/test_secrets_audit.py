@@ -10,7 +10,7 @@ import pytest
 from coalmine import CanarySet, ScriptedModel, check, expose, findings_of, membership, parse_policy
 from coalmine.audits import compare_runs, read_run, verify_certificate, verify_extraction
 from coalmine.audits.extraction.results import save_verification
-from coalmine.audits.secrets.judging import by_kind, joined_p_value, kind_p_value, secrets_of
+from coalmine.audits.secrets.judging import by_kind, secrets_of
 from coalmine.audits.secrets.table import secret_details
 from coalmine.corpus import NaturalOptions
 from coalmine.corpus.planting.manifest_records import ScannedCorpus
@@ -161,16 +161,6 @@ def test_json_of_results_names_users_only_where_they_are_revealed(canaries, mode
     found = expose(model, canaries, method="references")
     assert b"own.test" not in json.dumps(str(found.without_users())).encode()
     assert found[0].user == "Zoe@own.test"
-
-
-def test_fishers_method_of_uniform_p_values_is_uniform():
-    from scipy.stats import combine_pvalues
-
-    values = [0.3, 0.02, 0.9, 0.4]
-    assert joined_p_value(values) == pytest.approx(combine_pvalues(values, method="fisher").pvalue)
-    assert joined_p_value([]) is None
-    assert kind_p_value([]) is None
-    assert 0 <= joined_p_value([0.0, 1.0]) < 1e-100
 
 
 def test_a_secret_that_the_model_has_no_tokens_for_does_not_stop_the_others():

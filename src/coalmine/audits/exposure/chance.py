@@ -98,26 +98,12 @@ def counted_better(estimate: Estimate) -> int | None:
 
 
 def group_test(group: Sequence[Judged]) -> OrderTest:
-    """How likely exposures as high as those of a group of canaries are without memorization, and which of them show it.
+    """How likely canaries as exposed as the best of these are without memorization, and how many of them show it best.
 
-    Exposures in the whole space are independent, and Fisher's method joins them. Those among the same references are not, but every
-    order of canaries and references is equally likely; see `shared_order_test`. A group is measured in one way unless results
-    were put together; then the ways share the error.
+    The best 1, 2, 4, 8, ... are compared with chance, so a few that are recited show among many that are not; findings and gate use the
+    same test. Exposures in the whole space are independent. Those among the same references are not, but every order of canaries and
+    references is equally likely; see `shared_order_test`. The ways in which canaries were measured share the error.
     """
-    known = [one for one in group if one.known]
-    inside = [one for one in known if one.measured_in_space]
-    tests = []
-    if inside:
-        from scipy.special import gammaincc
-
-        p_value = float(gammaincc(len(inside), -sum(math.log(one.p_value) for one in inside)))
-        tests.append(OrderTest(p_value, len(inside) // 2 + 1))
-    tests += _among_others(known)
-    return _joined(tests)
-
-
-def best_test(group: Sequence[Judged]) -> OrderTest:
-    """How likely canaries as exposed as the best of these are without memorization; for canaries of any formats."""
     known = [one for one in group if one.known]
     inside = [one.p_value for one in known if one.measured_in_space]
     return _joined([*([order_test(inside)] if inside else []), *_among_others(known)])

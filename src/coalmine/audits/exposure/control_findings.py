@@ -21,7 +21,7 @@ from coalmine.evidence.words import times_in_words
 def control_suspicions(run: Run) -> Iterator[Suspicion]:
     """The withheld canaries of each format, and those that a search found."""
     for format_id, group in _by_format(_withheld(run)).items():
-        yield Suspicion("control", ("exposure", format_id), _chance(group))
+        yield Suspicion("control", ("exposure", format_id), group_test(group).p_value)
     for number, places in enumerate(_places(run)):
         if places:
             yield Suspicion("control", ("extraction", str(number)), _chance_of_places(places))
@@ -72,12 +72,6 @@ def _chance_of_places(places: Sequence[FoundPlace]) -> float:
     return min(1.0, len(places) * min(one.p_value for one in places))
 
 
-def _chance(group: Sequence[Judged]) -> float:
-    """Two tests share the error: all of them together, and the best alone."""
-    alone = len(group) * min(one.p_value for one in group)
-    return min(1.0, 2.0 * min(group_test(group).p_value, alone))
-
-
 def _exposures(withheld: Sequence[Judged], decided: Decisions, *, spoiled: bool) -> Finding:
     groups = _by_format(withheld)
     measured = [one for group in groups.values() for one in group]
@@ -86,7 +80,7 @@ def _exposures(withheld: Sequence[Judged], decided: Decisions, *, spoiled: bool)
         said = f"{len(withheld):,} canaries were withheld, and none of them could be measured."
         return say("info", "not_measured", said)
     middle = median([one.low if one.result.exposure is None else one.result.exposure for one in measured])
-    p_value = min(1.0, len(groups) * min(_chance(group) for group in groups.values()))
+    p_value = min(1.0, len(groups) * min(group_test(group).p_value for group in groups.values()))
     counted = "" if len(measured) == len(withheld) else f", and {len(measured):,} of them could be measured"
     said = (
         f"{len(withheld):,} canaries were withheld{counted}: median exposure {middle:.1f} bits where guessing gives 1, which "

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from coalmine.audits.exposure.chance import EXTRAPOLATED, best_test, counted_better, judge
+from coalmine.audits.exposure.chance import EXTRAPOLATED, counted_better, group_test, judge
 from coalmine.audits.exposure.coverage import without_exposure
 from coalmine.audits.exposure.estimators import estimator_of
 from coalmine.audits.exposure.results import EXPOSURES, ExposureResult, Exposures
@@ -88,7 +88,7 @@ def judge_exposures(
         limit, shared if all_at_once else confidence, shared, error_level(confidence), len(canaries)
     )
     judged = [*(judge_exposure(one, question) for one in canaries), *missing]
-    chance = best_test([judge(one.result, one.size_bits) for one in canaries]).p_value
+    chance = group_test([judge(one.result, one.size_bits) for one in canaries]).p_value
     return together(
         rule, asks, judged, what=what, chance=chance, level=error_level(confidence), fewest=fewest
     )

@@ -1,7 +1,8 @@
 """Each secret with what is known about it, and the secrets of each kind together: the second table of the Secret Sharer.
 
 Without memorization a secret is as likely as its references, so its rank gives a p-value; see `coalmine.audits.exposure.chance`. The
-secrets of one kind have spaces and references of their own, so their p-values are independent, and are joined.
+secrets of one kind have spaces and references of their own, so their p-values are independent, and their order is tested as
+that of canaries is.
 
 The Secret Sharer: Evaluating and Testing Unintended Memorization in Neural Networks, Carlini, Liu, Erlingsson, Kos and Song, 2019,
 arXiv:1802.08232, section 8.4.
@@ -9,7 +10,6 @@ arXiv:1802.08232, section 8.4.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import NamedTuple
@@ -22,9 +22,7 @@ from coalmine.audits.exposure.single_canaries import canary_suspicions
 from coalmine.audits.extraction.results import VERIFIED, CanaryExtraction
 from coalmine.evidence.run import Run
 from coalmine.grouped import grouped
-
-# A p-value of 0 has no logarithm.
-_SMALLEST = 1e-300
+from coalmine.statistics.exposure.order_tests import order_test
 
 
 class Secret(NamedTuple):
@@ -88,26 +86,9 @@ def trained_on(run: Run | None) -> list[Secret]:
 
 
 def kind_p_value(secrets: Iterable[Secret]) -> float | None:
-    """How likely secrets as exposed as these are without memorization; None where none was measured.
-
-    Two tests share the error: all of them together, and the most exposed one alone.
-    """
+    """How likely secrets as exposed as the best of these are without memorization; None where none was measured."""
     p_values = [one.p_value for one in secrets if one.p_value is not None]
-    together = joined_p_value(p_values)
-    return None if together is None else min(1.0, 2.0 * min(together, len(p_values) * min(p_values)))
-
-
-def joined_p_value(p_values: Sequence[float]) -> float | None:
-    """One p-value of several that are independent, by Fisher's method.
-
-    >>> round(joined_p_value([0.04, 0.03]), 4)
-    0.0093
-    """
-    if not p_values:
-        return None
-    from scipy.special import gammaincc
-
-    return float(gammaincc(len(p_values), -sum(math.log(max(one, _SMALLEST)) for one in p_values)))
+    return order_test(p_values).p_value if p_values else None
 
 
 class SecretsOfKind(msgspec.Struct, frozen=True, kw_only=True):
