@@ -134,6 +134,14 @@ def test_directories_that_are_not_a_corpus_are_refused_in_a_sentence(tmp_path):
     (splits / "test-00000-of-00001.jsonl").write_text("{}")
     dataset = saved(tmp_path / "dataset", "arrow", rows)
     (dataset / "data-00001-of-00003.arrow").unlink()
+    outside = saved(tmp_path / "outside", "arrow", rows)
+    for name in ("../dataset/data-00000-of-00003.arrow", "/etc/passwd"):
+        (outside / "state.json").write_text(json.dumps({"_data_files": [{"filename": name}]}))
+        with pytest.raises(CorpusError, match="lacks files of the dataset"):
+            list(read_documents(outside))
+    twice = saved(tmp_path / "twice", "arrow", rows)
+    listed = [{"filename": "data-00000-of-00003.arrow"}] * 2
+    (twice / "state.json").write_text(json.dumps({"_data_files": listed}))
     several = tmp_path / "several"
     several.mkdir()
     (several / "dataset_dict.json").write_text('{"splits": ["train"]}')
@@ -143,6 +151,7 @@ def test_directories_that_are_not_a_corpus_are_refused_in_a_sentence(tmp_path):
         mixed: "is a directory of something else",
         splits: "files of 2 names besides their numbers",
         dataset: "lacks files of the dataset",
+        twice: "names a file of the dataset twice",
         several: "several splits of a dataset",
         kinds: "it holds 'prompt' and 'completion', but rows are read as 'messages'",
     }.items():

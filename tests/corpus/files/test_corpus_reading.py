@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import os
+import struct
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 
 from coalmine.corpus import CorpusDocument, Fields, read_documents
 from coalmine.corpus.files import comma_separated, streams
+from coalmine.corpus.files.corpora import Edits
 from coalmine.corpus.files.reading import open_corpus
 from coalmine.errors import CorpusError
 from corpus.corpora import SUFFIXES
@@ -258,6 +260,35 @@ def test_parquet_that_does_not_fit_is_refused(tmp_path):
     pq.write_table(pa.table({"text": pa.array([], pa.string())}), path)
     with pytest.raises(CorpusError, match="holds no documents"):
         list(read_documents(path))
+
+
+def test_two_columns_of_the_same_name_are_refused(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.Table.from_arrays([["a"], ["b"]], names=["text", "text"]), path)
+    with pytest.raises(CorpusError, match="has two columns 'text'"):
+        list(read_documents(path))
+
+
+def test_a_table_that_arrow_cannot_select_rows_of_is_refused_when_rows_are_left_out(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": pa.array(["a", "b"], pa.string_view())}), path)
+    with open_corpus(path, Fields()) as corpus, pytest.raises(CorpusError, match="string_view to string"):
+        corpus.write(tmp_path / "b.parquet", Edits(changes={0: None}), lambda: None)
+
+
+def test_a_bit_that_flipped_in_a_table_is_a_sentence(tmp_path):
+    """Arrow would follow a damaged offset out of its memory, and end the process."""
+    table = pa.table({"text": [f"some words {number}" for number in range(100)]})
+    part = tmp_path / "data-00000-of-00001.arrow"
+    (tmp_path / "state.json").write_text(json.dumps({"_data_files": [{"filename": part.name}]}))
+    with pa.ipc.new_stream(str(part), table.schema) as writer:
+        writer.write_table(table)
+    content = part.read_bytes()
+    assert len(list(read_documents(tmp_path))) == 100
+    offset = content.index(struct.pack("<3i", 0, 12, 24)) + 7  # the highest byte of the second
+    part.write_bytes(content[:offset] + b"\x40" + content[offset + 1 :])
+    with pytest.raises(CorpusError, match="is not a whole stream of Arrow data"):
+        list(read_documents(tmp_path))
 
 
 def test_parquet_with_a_column_whose_name_is_not_text_is_refused(tmp_path):

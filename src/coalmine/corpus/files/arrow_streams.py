@@ -50,6 +50,7 @@ class ArrowCorpus(TableCorpus):
         with self._readable(), self.arrow.OSFile(os.fsencode(self.path)) as stream:
             for batch in self.arrow.ipc.open_stream(stream):
                 if batch.num_rows:
+                    batch.validate(full=True)
                     row: dict[str, Any] = batch.slice(0, 1).to_pylist()[0]
                     return row
         return None
@@ -71,9 +72,12 @@ class ArrowCorpus(TableCorpus):
         """The next batch; None after the last one."""
         with self._readable():
             try:
-                return self._reader.read_next_batch()
+                batch = self._reader.read_next_batch()
             except StopIteration:
                 return None
+            # Arrow follows a damaged offset out of its memory.
+            batch.validate(full=True)
+            return batch
 
     @contextlib.contextmanager
     def _readable(self) -> Iterator[None]:

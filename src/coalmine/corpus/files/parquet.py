@@ -64,6 +64,7 @@ class ParquetCorpus(TableCorpus):
         try:
             for batch in self.file.iter_batches(batch_size=1):
                 if batch.num_rows:
+                    batch.validate(full=True)
                     row: dict[str, Any] = batch.to_pylist()[0]
                     return row
         except (
@@ -89,6 +90,7 @@ class ParquetCorpus(TableCorpus):
         rows = max(1, min(8192, BATCH_BYTES * metadata.num_rows // max(1, content_bytes)))
         try:
             for batch in self.file.iter_batches(batch_size=rows):
+                batch.validate(full=True)
                 first = self._rows_read
                 self._rows_read += batch.num_rows
                 yield TableBlock(self, batch, first)

@@ -209,14 +209,19 @@ def part_files(directory: Path) -> list[Path]:
         return [directory / name for name in sorted(names)]
     try:
         listed = decode_json(read_bytes(directory / STATE_FILE, "the state of a dataset"))["_data_files"]
-        parts = [directory / str(one["filename"]) for one in listed]
+        parts = [str(one["filename"]) for one in listed]
     except (UndecodableError, KeyError, TypeError):
         raise CorpusError(
             f"{directory / STATE_FILE} does not name the files of a dataset; save it again"
         ) from None
-    if not parts or not {part.name for part in parts} <= names:
+    # A name with a directory in it is none of them.
+    if not parts or not set(parts) <= names:
         raise CorpusError(f"{directory} lacks files of the dataset that it should hold; save it again")
-    return parts
+    if len(set(parts)) < len(parts):
+        raise CorpusError(
+            f"{directory / STATE_FILE} names a file of the dataset twice; save the dataset again"
+        )
+    return [directory / part for part in parts]
 
 
 def check_one_split(directory: Path, parts: Sequence[Path], suffix: str) -> None:

@@ -178,6 +178,9 @@ class TableCorpus(Corpus):
     def begin(self) -> None:
         """See what rows hold, and check that all columns in use are there and of the right type."""
         fields = self.fields
+        for field in self.roles.values():
+            if self.schema.names.count(field) > 1:
+                raise CorpusError(f"{self.path} has two columns {field!r}; give each a name of its own")
         is_text = fields.text in self.schema.names and self._is_text(self.schema.field(fields.text).type)
         if fields.rows != "text" and fields.target is None and not (fields.rows is UNSET and is_text):
             first = self.first_row() or dict.fromkeys(self.schema.names)
@@ -209,8 +212,13 @@ class TableCorpus(Corpus):
             for values in edits.appended(documents):
                 sink.write(self.row(values))
             sink.close()
-        except BaseException:
+        except BaseException as error:
             sink.abandon()
+            if isinstance(error, self.arrow.ArrowNotImplementedError):
+                reason = str(error).splitlines()[0]
+                raise CorpusError(
+                    f"{self.path} has a column of a type that Arrow cannot rewrite ({reason}); convert it, such as string_view to string"
+                ) from None
             raise
         return sha256_of_file(path)
 
@@ -374,8 +382,6 @@ class TableCorpus(Corpus):
 
     def _check_schema(self) -> None:
         for role, field in self.roles.items():
-            if self.schema.names.count(field) > 1:
-                raise CorpusError(f"{self.path} has two columns {field!r}; give each a name of its own")
             if field not in self.schema.names:
                 raise missing_field(str(self.path), field, self.schema.names)
             found = self.schema.field(field).type
