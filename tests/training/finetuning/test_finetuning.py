@@ -55,6 +55,10 @@ def test_a_whole_model_is_saved_as_transformers_saves_it(base, planted, tmp_path
     AutoModelForCausalLM.from_pretrained(tmp_path / "ours").save_pretrained(tmp_path / "theirs")
     for name in ("model.safetensors", "config.json"):
         assert (tmp_path / "ours" / name).read_bytes() == (tmp_path / "theirs" / name).read_bytes()
+    tokenizer = tmp_path / "ours" / "tokenizer.json"
+    tokenizer.write_bytes(tokenizer.read_bytes() + b"\n")
+    altered = [row.path for row in verify_run(tmp_path / "ours").files if row.state == "altered"]
+    assert altered == [str(tokenizer)]
 
 
 def test_the_losses_are_the_scores_of_the_audit(tuned, planted, tmp_path):

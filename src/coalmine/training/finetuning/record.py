@@ -11,6 +11,7 @@ import msgspec
 
 from coalmine.engines.ledger import UNITS_FILE, WORK_FILES
 from coalmine.models.reference.checkpoint import FINETUNING_FILE, FINETUNING_SCHEMA, TrainedFiles
+from coalmine.models.transformers.model_files import CONFIG_FILE
 from coalmine.records.contradictions import count_problems, in_range
 from coalmine.records.documents import Document, Origin
 from coalmine.storage.files import PUBLIC, to_json
@@ -79,6 +80,12 @@ def finetuning_problems(record: FinetuningRecord) -> Iterator[str]:
     yield from privacy_problems(record.privacy, record.options.private)
 
 
+def _taken_over(record: FinetuningRecord) -> dict[str, str]:
+    """The hashes of the files that a whole model has from its base."""
+    described = record.base.settings_sha256.items()
+    return {} if record.options.lora_rank else {name: sha for name, sha in described if name != CONFIG_FILE}
+
+
 FINETUNINGS = Document(
     record=FinetuningRecord,
     schema=SCHEMA,
@@ -96,6 +103,7 @@ FINETUNINGS = Document(
     problems=finetuning_problems,
     companions=lambda record: (
         dict(zip(result_files(record.options), (record.weights_sha256, record.config_sha256), strict=True))
+        | _taken_over(record)
         | written_card(record)
     ),
     # Weights are verified when they are loaded, and people may edit a card.
