@@ -16,7 +16,7 @@ from transformers import (
     GraniteForCausalLM,
 )
 
-from coalmine.errors import InputError, ModelOutputError, NotMeasurableError
+from coalmine.errors import InputError, ModelError, ModelOutputError, NotMeasurableError
 from coalmine.models import (
     CharacterTokenizer,
     Reciter,
@@ -261,25 +261,13 @@ def test_more_between_the_layers_and_the_last_one(kind):
     assert followed_bits(model, sequence) == pytest.approx(bits_of(network, sequence), abs=0.01)
 
 
-def test_an_adapter_that_waits_for_words_sees_the_whole_text():
-    torch.manual_seed(1)
+def test_an_adapter_that_waits_for_words_is_refused():
     config = LoraConfig(
-        r=4,
-        target_modules=["q_proj", "v_proj"],
-        alora_invocation_tokens=[33, 34],
-        init_lora_weights=False,
-        task_type="CAUSAL_LM",
+        r=4, target_modules=["q_proj"], alora_invocation_tokens=[33, 34], task_type="CAUSAL_LM"
     )
     adapted = get_peft_model(tiny("llama", len(byte_level())), config).eval()
-    model = from_transformers(adapted, byte_level())
-    asleep = TokenSequence((0, 5, 6, 7), (8, 9, 10))
-    awake = TokenSequence((0, 5, 33, 34), (8, 9, 10))
-    for sequence, changes in ((asleep, False), (awake, True)):
-        found = followed_bits(model, sequence)
-        assert found == pytest.approx(bits_of(adapted, sequence), abs=1e-6)
-        assert (abs(found - followed_bits(model.reference, sequence)) > 1e-2) == changes
-    together = model.score([asleep, awake, TokenSequence((0, 5, 33, 34), (8, 9, 11))])
-    assert -together[1].log_perplexity_bits == pytest.approx(bits_of(adapted, awake), abs=1e-6)
+    with pytest.raises(ModelError, match="'default' is an activated LoRA"):
+        from_transformers(adapted, byte_level())
 
 
 def test_an_adapter_is_followed_with_and_without_it():

@@ -165,6 +165,7 @@ def test_a_scale_of_zero_is_told_as_well(adapters, tmp_path):
         ({"init_lora_weights": "pissa"}, "'pissa', which changes the weights of the base"),
         ({"init_lora_weights": {"a": 1}}, "which changes the weights of the base"),
         ({"layer_replication": [[0, 2], [1, 2]]}, "sets layer_replication"),
+        ({"alora_invocation_tokens": [33, 34]}, "an activated LoRA, which changes nothing"),
         ({"r": 10**9}, "far larger than its file"),
         ({"rank_pattern": {"q_proj": 10**12}}, "far larger than its file"),
         ({"r": "four"}, "cannot be put on its base"),

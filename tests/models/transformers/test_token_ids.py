@@ -82,6 +82,13 @@ def test_a_shared_id_in_the_config_of_a_tokenizer_is_refused(rewritten, reader):
         READERS[reader](rewritten(of_config(65), "tokenizer_config.json"))
 
 
+@pytest.mark.parametrize("reader", READERS)
+def test_a_tokenizer_that_cuts_at_random_is_refused_wherever_one_is_read(rewritten, reader):
+    directory = rewritten(lambda document: document["model"].update(dropout=0.1))
+    with pytest.raises(ModelError, match=r"BPE dropout of 0\.1\), so that no two runs would agree"):
+        READERS[reader](directory)
+
+
 def test_more_ids_than_the_model_has_rows_are_refused(rewritten):
     directory = rewritten(add(700))
     with pytest.raises(ModelError, match="has ids up to 700, and the model has rows for 700 tokens only"):

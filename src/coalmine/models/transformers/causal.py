@@ -19,6 +19,7 @@ from coalmine.models.inference.incremental import StatefulModel
 from coalmine.models.reference.networks import Head, State, head_of
 from coalmine.models.transformers.chat import ChatTemplate
 from coalmine.models.transformers.key_states import KeyedNetwork, Sharing, devices_of_keys, way_to_share
+from coalmine.models.transformers.peft_adapters import refuse_activated
 from coalmine.models.transformers.placing import device_of, spread_over
 from coalmine.models.transformers.pretrained import load_gguf, load_pretrained
 from coalmine.models.transformers.quantization import as_stored
@@ -52,7 +53,7 @@ class CausalNetwork(KeyedNetwork):
         """With `adapter` False, a PEFT model is read as if its adapter were not there; the weights are the same ones."""
         # Texts are brought to the first layer's device, and hidden numbers to the last layer's; others are in between.
         home = device_of(cast("Any", model).get_input_embeddings())
-        super().__init__(home, () if _looks_for_words(model) else devices_of_keys(model, home))
+        super().__init__(home, devices_of_keys(model, home))
         self.model = model
         self._adapter = adapter
         self.shares_prefixes = self._layers > 0
@@ -143,7 +144,7 @@ class CausalNetwork(KeyedNetwork):
     def _split(self) -> _Split | None:
         """None if logits are not a function of the last layer's output."""
         with self._reading():
-            return None if _looks_for_words(self.model) else _split_of(self._own_model, self.model)
+            return _split_of(self._own_model, self.model)
 
     @cached_property
     def _keeps_some_logits(self) -> bool:
@@ -228,6 +229,8 @@ def from_transformers(
     """
     reading = read_tokenizer(tokenizer)
     as_stored(model)
+    for adapter, config in (getattr(model, "peft_config", None) or {}).items():
+        refuse_activated(f"the adapter {adapter!r}", getattr(config, "alora_invocation_tokens", None))
     _check_reads_forward(model)
     separator = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
     network = CausalNetwork(model)
@@ -327,12 +330,6 @@ def _check_reads_forward(model: PreTrainedModel) -> None:
             f"{type(model).__name__} sees the tokens that come after a position, so it is not a causal language model (but a masked one, "
             "or its config lacks is_decoder); save it, and measure it with `coalmine expose --kind masked`, or use from_masked"
         )
-
-
-def _looks_for_words(model: PreTrainedModel) -> bool:
-    """Whether an adapter (an activated LoRA) is active only after certain words, so that each call must see the whole text."""
-    configs = getattr(model, "peft_config", None) or {}
-    return any(getattr(config, "alora_invocation_tokens", None) for config in configs.values())
 
 
 @torch.inference_mode()

@@ -107,6 +107,15 @@ def with_adapter(model: Any, directory: Path, held: Held) -> Any:
     return adapted
 
 
+def refuse_activated(what: str, invocation_tokens: object) -> None:
+    """Refuse an activated LoRA, which is off in every text without its invocation tokens, so that its base would be measured."""
+    if invocation_tokens:
+        raise ModelError(
+            f"{what} is an activated LoRA, which changes nothing in a text until its invocation tokens occur, so what it memorized cannot "
+            "be measured; train a LoRA without alora_invocation_tokens, or name the base model to measure that"
+        )
+
+
 def _put_added(adapted: Any, base: list[Tensor], device: torch.device) -> None:
     """Put what the adapter added where the base is. Weights of a quantized base cannot be moved with the whole model."""
     known = {id(tensor) for tensor in base}
@@ -136,6 +145,7 @@ def _check_config(path: Path, held: Held) -> None:
             raise ModelError(
                 f"{path} sets {option}, which loads more than the adapter's own tensors; {_MERGE}"
             )
+    refuse_activated(f"the adapter of {path}", config.get("alora_invocation_tokens"))
     begun = config.get("init_lora_weights")
     if not isinstance(begun, str | bool | None) or begun not in _INITIALIZATIONS:
         raise ModelError(
@@ -226,11 +236,9 @@ def _check_effect(directory: Path, alone: Tensor, on: Tensor, off: Tensor) -> No
 def _probe(size: int, config: Any) -> Tensor:
     """A few tokens from all over the vocabulary, and those that an adapter concerns."""
     named = [getattr(config, name, None) for name in _TOKENS]
-    invoked = _numbers_in(getattr(config, "alora_invocation_tokens", None))
     tokens = [
         *((place * size) // 8 for place in range(8)),
         *itertools.islice(_numbers_in(named), 16),
-        *itertools.islice(invoked, 32),
         *((place * 7 + 4) % size for place in range(4)),
     ]
     return torch.tensor([[token % size for token in tokens]])

@@ -57,7 +57,7 @@ class SubwordTokenizer:
         description = json.loads(written)
         model = description.get("model") or {}
         decoder = str(description.get("decoder"))
-        self.decided_by_pairs = model.get("type") == "BPE" and not model.get("dropout")
+        self.decided_by_pairs = model.get("type") == "BPE"
         self._unknown = _unknown_token(backend, model)
         self._byte_level = "ByteLevel" in decoder
         self._is_word_pieces = model.get("type") == "WordPiece"

@@ -1,4 +1,4 @@
-"""Checks that a tokenizer's ids are unique and that the model has a row for each of them."""
+"""Checks that a tokenizer's ids are unique, that the model has a row for each, and that a text has the same tokens each time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _MOST_IDS = 1 << 24
 
 
 def check_ids(backend: Any, rows: int | None = None, where: str = "the tokenizer") -> int:
-    """The number of ids, which is one more than the highest; a ModelError if two tokens share one, or the model has fewer rows.
+    """The number of ids, which is one more than the highest; a ModelError if two tokens share one, if the model has fewer rows, or if
+    texts are cut at random.
 
     A model may have more rows than there are ids: vocabularies are padded to round numbers.
     """
@@ -29,6 +30,12 @@ def check_ids(backend: Any, rows: int | None = None, where: str = "the tokenizer
         raise ModelError(
             f"{where} has ids up to {size - 1:,}, and the model has rows for {rows:,} tokens only; use the tokenizer that the model was "
             "trained with"
+        )
+    dropout = getattr(getattr(backend, "model", None), "dropout", None)
+    if dropout:
+        raise ModelError(
+            f"{where} cuts the same text into other tokens each time (BPE dropout of {dropout:g}), so that no two runs would agree; set "
+            f"dropout to null in its {TOKENIZER_FILE}"
         )
     return size
 
