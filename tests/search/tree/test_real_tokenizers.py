@@ -24,7 +24,7 @@ def audited(request, tmp_path_factory):
     """A tiny Llama with a real tokenizer, loaded from its directory, and the costs of texts by plain loops."""
     directory = save_real(tmp_path_factory.mktemp("real") / "model", request.param)
     model = load_model(directory, precision="float64")
-    return model, Plainly(model.network.model, *own_encoder(request.param)), request.param
+    return model, Plainly(model.network.model, *own_encoder(request.param)), request.param, directory
 
 
 class Plainly:
@@ -81,7 +81,7 @@ def canaries_of(form, costs, frame=None):
 
 @pytest.mark.parametrize("audited", NAMES, indirect=True)
 def test_ranks_are_those_of_a_plain_loop(audited):
-    model, plainly, _ = audited
+    model, plainly, _, directory = audited
     costs = plainly.costs(list(ENDING))
     canaries = canaries_of(ENDING, costs)
     texts = [canary.text for canary in canaries]
@@ -92,18 +92,20 @@ def test_ranks_are_those_of_a_plain_loop(audited):
         [costs[text] for text in texts], abs=1e-6
     )
     likeliest = sorted(costs, key=costs.__getitem__)[:3]
-    assert [one.text for one in extract(model, ENDING, top=3).found] == likeliest
+    # Without a context, a model with a chat template is asked about a turn.
+    plain = load_model(directory, precision="float64", context="bos")
+    assert [one.text for one in extract(plain, ENDING, top=3).found] == likeliest
 
 
 @pytest.mark.parametrize("audited", NAMES, indirect=True)
 def test_ranks_where_a_hole_is_at_the_beginning(audited):
-    model, plainly, _ = audited
+    model, plainly, *_ = audited
     assert_ranks(model, plainly, Format("{digits:3}."), "exact")
 
 
 @pytest.mark.parametrize("audited", ALL, indirect=True)
 def test_ranks_where_literals_are_inside(audited):
-    model, plainly, _ = audited
+    model, plainly, *_ = audited
     assert_ranks(model, plainly, Format("My SSN is {re:(07[89]|21[0-9])-05-1[0-9]20}."), "bounded")
 
 
@@ -116,7 +118,7 @@ def assert_ranks(model, plainly, form, method):
 
 @pytest.mark.parametrize("audited", ALL, indirect=True)
 def test_ranks_of_turns(audited):
-    model, plainly, name = audited
+    model, plainly, name, _ = audited
     form = Format("my pin is {digits:3}")
     tokenizer = model.chat._tokenizer
     before = rendered_chat(tokenizer, FRAME.before, generation_prompt=True)
@@ -129,7 +131,7 @@ def test_ranks_of_turns(audited):
 
 @pytest.mark.parametrize("audited", ALL, indirect=True)
 def test_nine_digits_are_walked(audited):
-    model, plainly, _ = audited
+    model, plainly, *_ = audited
     form = Format("my number is {digits:9}.")
     tree = TokenTree(form, model.tokenizer)
     for text in form.sample(200, seed=5):
@@ -141,7 +143,7 @@ def test_nine_digits_are_walked(audited):
 
 @pytest.mark.parametrize("audited", ["Mistral v3"], indirect=True)
 def test_guided_draws_agree_with_exact_ranks(audited):
-    model, _, _ = audited
+    model, *_ = audited
     form = Format("my number is {digits:4}")
     canaries = CanarySet.of(form, form.sample(8, seed=1))
     exact = {one.canary_id: one for one in expose(model, canaries, method="exact")}
