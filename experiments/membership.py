@@ -1,4 +1,4 @@
-"""Coverage of the TPR's band, validity and strength of the bounds on epsilon, and how often those for Gaussian noise fail without it.
+"""Coverage of the intervals of TPR and AUC, validity and strength of the bounds on epsilon, and how often Gaussian ones fail without it.
 
     python experiments/membership.py
 
@@ -23,6 +23,7 @@ from coalmine.randomness import arrays
 from coalmine.statistics import (
     CoinScores,
     MembershipScores,
+    area_under_roc,
     clopper_pearson,
     epsilon_best,
     epsilon_f_dp,
@@ -36,7 +37,7 @@ from coalmine.statistics.epsilon.best import headline_test
 from coalmine.storage.files import whole_file
 
 RESULTS = Path(__file__).parent / "results"
-PARTS = ("bands", "validity", "strength", "gaussian")
+PARTS = ("bands", "areas", "validity", "strength", "gaussian")
 Scores = NDArray[np.float64]
 # Scores of so many, in or out.
 Draw = Callable[[np.random.Generator, int], Scores]
@@ -143,6 +144,45 @@ def bands(audits: int) -> Iterator[Row]:
                 for name, wrong in shares.items():
                     yield Row("bands", setting, m, n, name, audits, share=float(np.mean(wrong)))
                 yield Row("bands", setting, m, n, "width", audits, mean=float(np.mean(high - low)))
+
+
+def _apart(name: str, area: float) -> tuple[Draw, Draw]:
+    """In and out scores with this area; of the last two kinds, one side is beyond all of the other, above or below."""
+    from scipy.special import ndtri
+
+    def two(rng: np.random.Generator, count: int) -> Scores:
+        return np.where(rng.random(count) < area, 2.0, -2.0)
+
+    def even(rng: np.random.Generator, count: int) -> Scores:
+        return rng.random(count)
+
+    if name == "normal":
+        shift = math.sqrt(2) * float(ndtri(area))
+        return (lambda r, k: r.normal(shift, 1, k)), (lambda r, k: r.normal(0, 1, k))
+    if name == "Cauchy":
+        shift = 2 * math.tan(math.pi * (area - 0.5))
+        return (lambda r, k: shift + r.standard_cauchy(k)), (lambda r, k: r.standard_cauchy(k))
+    return (two, even) if name == "members beyond" else (even, lambda r, k: -two(r, k))
+
+
+def areas(audits: int) -> Iterator[Row]:
+    """How often each limit of the AUC is wrong: with few scores, heavy tails, and areas up to 0.99."""
+    for name in ("normal", "Cauchy", "members beyond", "non-members beyond"):
+        for m, n in ((5, 5), (10, 10), (20, 20), (50, 50), (200, 200), (10, 200), (200, 10)):
+            for truth in (0.5, 0.7, 0.9, 0.98, 0.99):
+                draw_in, draw_out = _apart(name, truth)
+                found = []
+                for audit in range(audits):
+                    rng = arrays(audit, "experiment", "areas", name, m, n)
+                    estimate = area_under_roc(draw_in(rng, m), draw_out(rng, n))
+                    found.append((estimate.low, estimate.high))
+                low, high = np.array(found, dtype=np.float64).T
+                for what, wrong in (
+                    ("lower limit too high", low > truth),
+                    ("upper limit too low", high < truth),
+                ):
+                    setting = f"{name}, AUC {truth:g}"
+                    yield Row("areas", setting, m, n, what, audits, share=float(np.mean(wrong)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -283,7 +323,7 @@ def main() -> None:
     parser.add_argument("--parts", nargs="*", default=PARTS, choices=PARTS)
     parser.add_argument("--name", default="membership")
     options = parser.parse_args()
-    made = {"bands": bands, "validity": validity, "strength": strength, "gaussian": gaussian}
+    made = {"bands": bands, "areas": areas, "validity": validity, "strength": strength, "gaussian": gaussian}
     rows = []
     for part in options.parts:
         for row in made[part](options.audits):

@@ -27,7 +27,7 @@ from coalmine.audits.provenance.statistics import Available
 from coalmine.audits.provenance.views import View
 from coalmine.audits.provenance.words import log_histogram, word_groups
 from coalmine.evidence.run import Located
-from coalmine.statistics.roc import area_interval
+from coalmine.statistics.intervals import effective_interval
 
 TOKENS = 100
 # Non-members from the lowest to the highest; 199 of them give p-values of 0.005 and more.
@@ -89,7 +89,7 @@ def available(options, *, classifier=None, reference=True, moments=True):
 
 
 def area(value, users):
-    low, high = area_interval(value, min(users), 0.95)
+    low, high = effective_interval(value, min(users), 0.95)
     n = sum(users)
     return Estimate(
         method="blind baseline",

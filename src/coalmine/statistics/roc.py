@@ -16,11 +16,12 @@ from numpy.typing import ArrayLike
 from coalmine.errors import InputError
 from coalmine.records import Estimate
 from coalmine.statistics.exposure.guessing import RandomGuessing
-from coalmine.statistics.intervals import clopper_pearson
+from coalmine.statistics.intervals import clopper_pearson, effective_interval
 from coalmine.statistics.scores import FloatArray, checked_confidence, membership_scores
 
 _TPR_AT = "TPR at FPR "
 INDEPENDENCE = "the scores of canaries are independent of each other"
+CONSTANT = "cannot be measured: all {:,} scores are equal, so they say nothing about membership"
 SAME_DRAW = "members and non-members were drawn the same way, and membership was assigned at random"
 
 
@@ -57,43 +58,32 @@ def roc_curve(in_scores: ArrayLike, out_scores: ArrayLike) -> tuple[FloatArray, 
     return above[0], above[1], thresholds
 
 
-def area_interval(area: float, trials: int, level: float) -> tuple[float, float]:
-    """Wilson's interval of an area under the ROC curve, with so many scores on the side that has fewer.
-
-    >>> [round(limit, 3) for limit in area_interval(0.875, 2, 0.95)]
-    [0.264, 0.993]
-    """
-    from scipy.special import ndtri
-
-    z = -float(ndtri((1.0 - level) / 2.0))
-    spread = 1.0 + z * z / trials
-    center = (area + z * z / (2 * trials)) / spread
-    half = z / spread * math.sqrt(area * (1.0 - area) / trials + (z / (2 * trials)) ** 2)
-    return max(0.0, min(center - half, area)), min(1.0, max(center + half, area))
-
-
 def area_under_roc(in_scores: ArrayLike, out_scores: ArrayLike, confidence: float = 0.95) -> Estimate:
     """The area under the ROC curve: the probability that an in score is above an out score, where ties count half.
 
-    No pair of distributions gives the area a variance above A (1 - A) / min(m, n) (Birnbaum and Klose, Bounds for the Variance of
-    the Mann-Whitney Statistic, Annals of Mathematical Statistics 28, 1957). So Wilson's interval with min(m, n) trials is wide
-    enough whatever the scores look like, and does not vanish at 0 and 1.
+    The area averages the shares of won pairs over all ways to pair each score of the smaller side with one of the other, and no average
+    varies more than one of these shares, which counts min(m, n) independent pairs (Hoeffding, Probability Inequalities for Sums of
+    Bounded Random Variables, Journal of the American Statistical Association 58, 1963, section 5). So the interval is Clopper and
+    Pearson's with min(m, n) trials, which is wide enough for few scores and near 1 as well. Scores that are all equal measure nothing.
 
     >>> area_under_roc([3.0, 2.0], [2.0, 1.0]).value
     0.875
+    >>> area_under_roc([3.0, 3.0], [3.0, 3.0]).status
+    'not_measured'
     """
-    scores = membership_scores(in_scores, out_scores)
+    scores, method = membership_scores(in_scores, out_scores), "area under the ROC curve"
     level = checked_confidence(confidence)
     m, n = len(scores.in_scores), len(scores.out_scores)
+    if scores.all_equal:
+        return Estimate.not_measured(method, f"AUC {CONSTANT.format(m + n)}", m + n)
     ordered = np.sort(scores.out_scores)
     beaten = (
         sum(np.searchsorted(ordered, scores.in_scores, side=side).sum() for side in ("left", "right")) / 2
     )
     area = float(beaten / (m * n))
-    trials = min(m, n)
-    low, high = area_interval(area, trials, level)
+    low, high = effective_interval(area, min(m, n), level)
     return Estimate(
-        method="area under the ROC curve",
+        method=method,
         status="measured",
         value=area,
         low=low,
@@ -105,7 +95,6 @@ def area_under_roc(in_scores: ArrayLike, out_scores: ArrayLike, confidence: floa
             "scores"
         ),
         assumptions=(INDEPENDENCE, SAME_DRAW),
-        warnings=(f"with {trials} scores on one side the interval is approximate",) if trials < 10 else (),
     )
 
 
@@ -132,6 +121,9 @@ def tpr_at_fpr(
     allowed = _allowed(n, fpr)
     if allowed < 1:
         return _too_few_references(method, n, fpr)
+    if scores.all_equal:
+        why = f"{method} {CONSTANT.format(m + n)}"
+        return msgspec.structs.replace(RateEstimate.not_measured(method, why, n), fpr=fpr)
     ordered = np.sort(scores.out_scores)[::-1]
     hits, let_through = _above(scores.in_scores, ordered, allowed)
     error = (1.0 - level) / 2.0
@@ -194,7 +186,7 @@ def tpr_p_value(in_scores: ArrayLike, out_scores: ArrayLike, fpr: float) -> floa
     scores = membership_scores(in_scores, out_scores)
     n = len(scores.out_scores)
     allowed = _allowed(n, _checked_fpr(fpr))
-    if allowed < 1:
+    if allowed < 1 or scores.all_equal:
         return None
     hits, _ = _above(scores.in_scores, np.sort(scores.out_scores)[::-1], allowed)
     if hits == 0:

@@ -32,6 +32,11 @@ class MembershipScores(NamedTuple):
     in_scores: FloatArray
     out_scores: FloatArray
 
+    @property
+    def all_equal(self) -> bool:
+        """Whether the scores of both sides are one number, which cannot tell anything apart."""
+        return bool(np.ptp(np.concatenate(self)) == 0)
+
     def chance(self, seed: int, use: str) -> np.random.Generator:
         """A random generator that also depends on the scores: with the seed alone, all audits of one size would share their luck."""
         own = hashlib.sha256(np.concatenate(self).tobytes()).hexdigest()

@@ -32,8 +32,9 @@ CLAIM = {"epsilon": 0.5, "delta": 1e-9, "unit": "document"}
 
 @cache
 def exposed(remembers, repetitions):
-    """The canaries, and their exposures in a model that has memorized them or not."""
-    memory = dict.fromkeys(PLANTED, 0.4 / len(PLANTED)) if remembers else {}
+    """The canaries, and their exposures in a model that has memorized them, or as many members that nobody planted for it."""
+    likely = PLANTED if remembers else [text for place, text in enumerate(MEMBERS) if place % 4 < 2]
+    memory = dict.fromkeys(likely, 0.4 / len(likely))
     canaries = CanarySet.of(
         FORM, PLANTED, withheld=WITHHELD, repetitions=repetitions, withhold=0.5, references=50
     )

@@ -20,7 +20,7 @@ from coalmine.records.contradictions import (
 )
 from coalmine.records.statements import statement_problems
 from coalmine.statistics.epsilon.claimed import verdict_statement, verdict_words
-from coalmine.statistics.roc import area_interval
+from coalmine.statistics.intervals import effective_interval
 
 if TYPE_CHECKING:
     from coalmine.audits.membership.results import EpsilonBound, Membership, Population
@@ -117,7 +117,7 @@ def _has_other_limits(one: Population, confidence: float) -> bool:
     area, trials = one.auc.value, min(one.in_count, one.out_count)
     if area is None or not (0 <= area <= 1 and 1 <= trials <= _MOST_SCORES and 0 < confidence < 1):
         return False  # that is said already
-    return another_interval(one.auc, *area_interval(area, trials, confidence))
+    return another_interval(one.auc, *effective_interval(area, trials, confidence))
 
 
 def _guessing_problems(name: str, one: Population) -> Iterator[str]:

@@ -29,7 +29,7 @@ from coalmine.audits.provenance.users import User
 from coalmine.errors import InputError
 from coalmine.randomness import arrays
 from coalmine.records import Estimate
-from coalmine.statistics.roc import area_interval
+from coalmine.statistics.intervals import effective_interval
 from coalmine.statistics.scores import FloatArray, checked_confidence
 
 METHOD = "blind baseline"
@@ -331,7 +331,7 @@ def _corrected(areas: FloatArray, imagined: Sequence[float] = ()) -> tuple[list[
 
 
 def _estimate(area: float, trials: int, n: int, level: float) -> Estimate:
-    low, high = area_interval(area, trials, level)
+    low, high = effective_interval(area, trials, level)
     return Estimate(
         method=METHOD,
         status="measured",

@@ -19,7 +19,7 @@ from coalmine.records.contradictions import (
     twice,
 )
 from coalmine.records.statements import statement_problems
-from coalmine.statistics.roc import area_interval
+from coalmine.statistics.intervals import effective_interval
 
 if TYPE_CHECKING:
     from coalmine.audits.provenance.blind_baseline import BlindBaseline
@@ -97,7 +97,7 @@ def _area_problems(name: str, auc: Estimate, trials: int) -> Iterator[str]:
     yield from strange
     if strange or auc.value is None or auc.confidence is None:
         return
-    if trials < 1 or another_interval(auc, *area_interval(auc.value, trials, auc.confidence)):
+    if trials < 1 or another_interval(auc, *effective_interval(auc.value, trials, auc.confidence)):
         yield f"{name} has an AUC with an interval that {trials:,} users on a side do not give"
     yield from statement_problems(f"{name}: the AUC", auc, _OF_AREAS)
 

@@ -13,8 +13,7 @@ from coalmine.records.contradictions import (
     same,
 )
 from coalmine.records.statements import statement_problems
-from coalmine.statistics.intervals import clopper_pearson
-from coalmine.statistics.roc import area_interval
+from coalmine.statistics.intervals import clopper_pearson, effective_interval
 
 if TYPE_CHECKING:
     from coalmine.records import Estimate
@@ -101,6 +100,6 @@ def _area_problems(name: str, detection: Detection, confidence: float) -> Iterat
         yield f"{whose} is {auc.value:g}, which {members:,} members and {others:,} others do not give"
     if auc.confidence is None or not same(auc.confidence, confidence):
         yield f"{whose} has another confidence than the results, {confidence:g}"
-    elif another_interval(auc, *area_interval(auc.value, min(members, others), confidence)):
+    elif another_interval(auc, *effective_interval(auc.value, min(members, others), confidence)):
         yield f"{whose} has an interval that {members:,} members and {others:,} others do not give"
     yield from statement_problems(whose, auc, _OF_AREAS, {"ins": members, "outs": others})

@@ -111,7 +111,8 @@ def _area(in_scores: ArrayLike, out_scores: ArrayLike, level: float) -> Estimate
                 "area under the ROC curve", f"AUC cannot be measured: there are no {side}"
             )
     found = area_under_roc(in_scores, out_scores, level)
-    fewest = min(sides.values())
+    if found.value is None:
+        return found
     return msgspec.structs.replace(
         found,
         statement=(
@@ -119,7 +120,6 @@ def _area(in_scores: ArrayLike, out_scores: ArrayLike, level: float) -> Estimate
             f"{sides['members']:,} members and {sides['non-members']:,} non-members"
         ),
         assumptions=(_DRAWN, _THIS_MODEL),
-        warnings=(f"with {fewest} users on one side the interval is approximate",) if found.warnings else (),
     )
 
 
