@@ -116,7 +116,9 @@ def run(tmp_path_factory):
         )
     ]
     canaries = CanarySet(listed, {"f0": form}, references={"f0": form.sample(40, seed=6, replace=False)})
-    model = ScriptedModel("pin 0123456789", memory={texts[0]: 0.5}, frequencies={"1": 9})
+    model = ScriptedModel(
+        "pin 0123456789", memory={texts[0]: 0.5}, frequencies={"1": 9, "2": 8, "3": 7, "4": 6, "5": 5}
+    )
     expose(model, canaries).save(folder / "exposure")
     results, extractions = verify_extraction(model, canaries, top=3)
     save_verification(

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from coalmine import findings_of
+from coalmine import check, findings_of, parse_policy
 from coalmine.evidence.findings import worst_severity
 from coalmine.statistics import SkewNormal, TailFit, reference_exposures
 from reports import verdict_parts as made
@@ -311,3 +311,29 @@ def test_the_worst_severity_is_that_of_the_worst_finding():
     assert worst_severity(findings) == worst_severity(findings[::-1]) == "critical"
     assert worst_severity(findings[-1:]) == findings[-1].severity != "critical"
     assert worst_severity(()) == "info"
+
+
+def scored(*estimates):
+    """Canaries with a score each."""
+    results = [made.result(f"c{place}", one) for place, one in enumerate(estimates)]
+    scores = [
+        msgspec.structs.replace(one, known_log_perplexity_bits=float(i)) for i, one in enumerate(results)
+    ]
+    return made.run_of(made.document(scores))
+
+
+@pytest.mark.parametrize("estimates", [[exactly(0.001)] * 6, reference_exposures([90.0] * 6, range(40))])
+def test_canaries_at_the_last_ranks_are_never_clear(estimates):
+    """As after unlearning that went too far, or with a model whose scores have the wrong sign."""
+    one = the(scored(*estimates), "CM104")
+    assert (one.status, one.severity) == ("not_measured", "info")
+    assert one.title == "Canaries are more surprising than guessing explains"
+    assert "the wrong sign" in one.evidence
+    assert "unlearning" in one.evidence
+    rule = check(scored(*estimates), parse_policy("[exposure]\nat_most = 10.0")).rules[0]
+    assert (rule.outcome, "the wrong sign" in rule.evidence) == ("not_shown", True)
+    plain = scored(*map(exactly, (0.2, 0.5, 0.9, 1.3, 2.1, 3.0)))
+    assert the(plain, "CM104").status == "clear"
+    assert check(plain, parse_policy("[exposure]\nat_most = 10.0")).outcome == "holds"
+    # The rank of one that shares its score counts all others that share it, which says nothing.
+    assert the(run_of(*estimates), "CM104").status == "clear"

@@ -45,6 +45,27 @@ def test_an_area_is_broken_by_its_exact_test(p_value, outcome):
     assert only(membership_run(made.population(auc=HIGH, p_value=p_value)), *AUC).outcome == outcome
 
 
+BELOW = made.area(0.1, 0.0, 0.49)
+RATES = (made.rate(0.0, 0.0, 0.1, at="1%"),)
+
+
+@pytest.mark.parametrize("rule", [AUC, TPR, EPSILON])
+@pytest.mark.parametrize("auc", [BELOW, made.unknown("AUC")])
+def test_no_rule_holds_by_scores_on_the_wrong_side_or_by_equal_ones(rule, auc):
+    plain = made.population("other", format_id="f1", rates=RATES)
+    assert only(membership_run(plain), *rule).outcome == "holds"
+    strange = made.population(auc=auc, rates=RATES)
+    found = only(membership_run(strange, plain), *rule)
+    assert found.outcome == "not_shown"
+    assert auc.statement in found.evidence
+
+
+def test_a_rate_that_is_above_its_limit_breaks_the_rule_whatever_the_area():
+    rates = (made.rate(0.6, 0.55, 0.7, at="1%"),)
+    run = membership_run(made.population(auc=BELOW, rates=rates, rate_p_values=(0.001,)))
+    assert only(run, *TPR).outcome == "broken"
+
+
 def test_populations_of_too_few_canaries_are_not_shown():
     run = membership_run(made.population(canaries=40), made.population("four", copies=4, canaries=20))
     assert checked(run, "min_canaries = 20", *AUC).outcome == "holds"

@@ -6,7 +6,7 @@ import pytest
 import typer
 
 from audits.membership.test_membership import DIGITS, model_with_memory, planted_set
-from coalmine import Canary, CanarySet, Format, ScriptedModel, expose
+from coalmine import Canary, CanarySet, Format, ScriptedModel, check, expose, parse_policy, read_run
 from coalmine.audits import read_membership
 from coalmine.audits.membership.score_files import read_score_file
 from coalmine.cli.membership import command
@@ -57,7 +57,11 @@ def test_five_formats_are_readable_in_a_hundred_columns(tmp_path, run, capsys, m
     canaries = five_formats()
     model = ScriptedModel(
         "abcdefghijklmnopqrstuvwxyz -" + DIGITS,
-        memory={c.text: 1e-3 for c in canaries if c.planted and c.format_id == "f0"},
+        memory={
+            c.text: 1e-3
+            for place, c in enumerate(canaries)
+            if (c.planted and c.format_id == "f0") or place % 3 == 0
+        },
     )
     expose(model, canaries, method="references").save(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
@@ -128,6 +132,26 @@ def test_the_command_on_files_of_scores(tmp_path, run, capsys):
     ):
         with pytest.raises(CoalmineError):
             run(*wrong)
+
+
+@pytest.mark.parametrize(
+    ("ins", "outs", "says"),
+    [
+        (
+            range(30),
+            range(100, 130),
+            "either the scores have the wrong sign, or something pushed members away",
+        ),
+        ([7] * 30, [7] * 30, "AUC cannot be measured: all 60 scores are equal"),
+    ],
+)
+def test_scores_that_cannot_show_anything_are_not_called_innocent(tmp_path, run, capsys, ins, outs, says):
+    for name, scores in (("in.csv", ins), ("out.csv", outs)):
+        (tmp_path / name).write_text("\n".join(map(str, scores)))
+    run("--in-scores", tmp_path / "in.csv", "--out-scores", tmp_path / "out.csv", "--out", tmp_path)
+    assert says in " ".join(capsys.readouterr().out.split())
+    rules = "[membership]\nauc_at_most = 0.6\ntpr_at_fpr_1_percent_at_most = 0.5\nno_epsilon_shown_above = 1"
+    assert {one.outcome for one in check(read_run(tmp_path), parse_policy(rules)).rules} == {"not_shown"}
 
 
 @pytest.mark.parametrize(

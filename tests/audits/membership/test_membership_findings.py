@@ -237,3 +237,27 @@ def test_populations_that_say_the_same_are_one_finding():
     assert one.subject == ("planted once", "planted twice")
     assert one.evidence.count("Planted planted") == 2
     assert len(one.estimates) == 4
+
+
+BELOW = made.area(0.1, 0.0, 0.49)
+
+
+def test_members_that_score_lower_are_never_clear():
+    """Half of the error of the interval is on each side: below one half nothing is shown, and both reasons are named."""
+    one = the(run_of(made.population(auc=BELOW, p_value=1.0)), "CM301")
+    assert (one.status, one.severity, one.title) == (
+        "not_measured",
+        "info",
+        "Members score lower than non-members",
+    )
+    assert "the wrong sign" in one.evidence
+    assert "unlearning" in one.evidence
+    assert the(run_of(made.population(auc=made.area(0.45, 0.3, 0.5), p_value=1.0)), "CM301").status == "clear"
+
+
+@pytest.mark.parametrize("auc", [BELOW, made.unknown("AUC")])
+def test_scores_without_an_answer_do_not_make_a_claim_consistent(auc):
+    run = run_of(made.population(auc=auc, p_value=1.0), verdict=made.verdict("consistent"))
+    one = the(run, "CM303")
+    assert (one.status, one.severity) == ("not_measured", "info")
+    assert auc.statement in one.evidence

@@ -9,11 +9,13 @@ extrapolated curve are not used: they do not hold deep in the tail.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from coalmine.audits.exposure.estimators import estimator_of
 from coalmine.audits.exposure.results import ExposureResult, Exposures
+from coalmine.grouped import grouped
 from coalmine.records import Estimate
 from coalmine.statistics.exposure.order_tests import OrderTest, order_test, shared_order_test
 from coalmine.statistics.intervals import clopper_pearson
@@ -23,6 +25,12 @@ FEWEST = 5
 EXTRAPOLATED = (
     "its exposure was extrapolated, and the limits of a curve do not hold deep in its tail; measure with --method splitting, guided "
     "or references"
+)
+
+
+WRONG_SIDE = (
+    "they are more surprising than guessing explains, which memorization does not do: either the scores have the wrong sign, or "
+    "something pushed the canaries away, as unlearning does"
 )
 
 
@@ -107,6 +115,24 @@ def group_test(group: Sequence[Judged]) -> OrderTest:
     known = [one for one in group if one.known]
     inside = [one.p_value for one in known if one.measured_in_space]
     return _joined([*([order_test(inside)] if inside else []), *_among_others(known)])
+
+
+def pushed_away(canaries: Sequence[Judged], level: float) -> bool:
+    """Whether canaries are more surprising than guessing explains; the groups of a format and a number of repetitions share the level.
+
+    Canaries that share a score are left out: other members share it too, and ranks count those before the canary.
+    """
+    scores = Counter(one.result.known_log_perplexity_bits for one in canaries)
+    alone = (one for one in canaries if one.known and scores[one.result.known_log_perplexity_bits] == 1)
+    groups = grouped((one.group, _mirrored(one)) for one in alone)
+    return any(group_test(group).p_value <= level / len(groups) for group in groups.values())
+
+
+def _mirrored(one: Judged) -> Judged:
+    """The same canary, as if the most surprising member were the first guess."""
+    if one.better is not None:
+        return one._replace(better=one.result.estimate.n - one.better)
+    return one._replace(p_value=min(1.0, 1.0 - 2.0**-one.high + 2.0**-one.space_bits))
 
 
 def _among_others(known: Sequence[Judged]) -> list[OrderTest]:

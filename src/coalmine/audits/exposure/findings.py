@@ -10,11 +10,13 @@ from statistics import median
 from coalmine.audits.exposure.catalog import finding
 from coalmine.audits.exposure.chance import (
     FEWEST,
+    WRONG_SIDE,
     Judged,
     at_most_share,
     chance_in_words,
     group_test,
     judged,
+    pushed_away,
     share,
 )
 from coalmine.audits.exposure.estimators import estimator_of
@@ -171,6 +173,12 @@ def _together(document: Exposures, trained: Sequence[Judged], decided: Decisions
     if by_membership:
         yield _quiet_alone(by_membership, names)
     quiet = [group for group in quiet if group not in by_membership]
+    away = [group for group in quiet if pushed_away(group, LEVEL / len(quiet))]
+    if away:
+        evidence = f"{'; '.join(_group_words(group, names) for group in away)}. But {WRONG_SIDE}."
+        title = "Canaries are more surprising than guessing explains"
+        yield canary_finding("CM104", "info", "not_measured", evidence, list(chain(*away)), title)
+    quiet = [group for group in quiet if group not in away]
     if quiet:
         yield _quiet(quiet, names)
     if unclear:

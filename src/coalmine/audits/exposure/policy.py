@@ -13,7 +13,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from coalmine.audits.exposure.chance import EXTRAPOLATED, counted_better, group_test, judge
+from coalmine.audits.exposure.chance import (
+    EXTRAPOLATED,
+    WRONG_SIDE,
+    counted_better,
+    group_test,
+    judge,
+    pushed_away,
+)
 from coalmine.audits.exposure.coverage import without_exposure
 from coalmine.audits.exposure.estimators import estimator_of
 from coalmine.audits.exposure.results import EXPOSURES, ExposureResult, Exposures
@@ -88,10 +95,12 @@ def judge_exposures(
         limit, shared if all_at_once else confidence, shared, error_level(confidence), len(canaries)
     )
     judged = [*(judge_exposure(one, question) for one in canaries), *missing]
-    chance = group_test([judge(one.result, one.size_bits) for one in canaries]).p_value
-    return together(
-        rule, asks, judged, what=what, chance=chance, level=error_level(confidence), fewest=fewest
-    )
+    tested, level = [judge(one.result, one.size_bits) for one in canaries], error_level(confidence)
+    chance = group_test(tested).p_value
+    found = together(rule, asks, judged, what=what, chance=chance, level=level, fewest=fewest)
+    if found.outcome == "holds" and pushed_away(tested, level):
+        return not_shown(rule, asks, WRONG_SIDE, "look at what was done to the model after training", chance)
+    return found
 
 
 class _Question(NamedTuple):

@@ -155,21 +155,22 @@ def _memorized_alone(run: Run, one: Population, decided: Decisions) -> int:
 
 def _area(one: Population, shown: bool, name: str, memorized: int) -> Finding:
     auc = one.auc
-    evidence = (
-        f"Planted {name}, {one.in_count:,} against {one.out_count:,}: {auc.statement}; exposures this high occur by chance with "
-        f"probability {one.guessing.p_value:.2g}."
-    )
+    planted = f"Planted {name}, {one.in_count:,} against {one.out_count:,}"
+    evidence = f"{planted}: {auc.statement}; exposures this high occur by chance with probability {one.guessing.p_value:.2g}."
     say = partial(finding, "CM301", estimates=[auc, one.guessing.median], subject=[one.name])
     low, high = auc.low, auc.high
     if auc.status != "measured" or low is None or high is None:
         return say("info", "not_measured", evidence)
-    # The exact test decides, because intervals of an area from few scores are approximate.
+    # The exact test decides; the interval of an area is wider than most scores need.
     if shown:
         severity: Severity = "high" if high >= 0.9 else "medium" if high >= 0.7 else "low"
         return say(severity, "found", evidence)
     if memorized:
         evidence += f" This is the area for all of them; {memorized:,} of them {'is' if memorized == 1 else 'are'} memorized."
         return say("info", "not_measured", evidence, title="The area does not show single canaries")
+    why = one.no_answer
+    if why is not None:
+        return say("info", "not_measured", f"{planted}: {why}.", title="Members score lower than non-members")
     if high <= HARMLESS_AUC:
         return say("pass", "clear", evidence, title="Members can hardly be told from non-members")
     title = "Too few scores to say whether members can be told from non-members"
@@ -243,6 +244,11 @@ def _claim(document: Membership, shown: bool) -> Iterator[Finding]:
         )
         title = "The claimed epsilon may be violated"
         yield finding("CM303", "info", "not_measured", evidence, title=title)
+    elif verdict.outcome == "consistent" and (
+        why := next(filter(None, (one.no_answer for one in _apart(document))), None)
+    ):
+        title = "The scores cannot judge the claimed epsilon"
+        yield finding("CM303", "info", "not_measured", f"{evidence} But {why}.", title=title)
     elif verdict.outcome == "consistent":
         yield finding(
             "CM303", "pass", "clear", evidence, title="The claimed epsilon is consistent with the audit"

@@ -110,7 +110,11 @@ def _judge_claim(run: Run, terms: PolicyTerms, stale: str | None) -> Iterator[Ru
             yield not_shown(name, asks, why, f"run membership with --confidence {terms.confidence:g}", 1.0)
         else:
             judged = sum(not population.pooled for population in found.populations)
-            missing = [*without_population(run, found), *without_membership(run)]
+            missing = [
+                *without_population(run, found),
+                *without_membership(run),
+                *without_answer(_populations(found, None)),
+            ]
             yield _by_verdict(found.verdict, name, asks, judged, error_level(terms.confidence), missing)
 
 
@@ -142,16 +146,22 @@ def _membership_rule(
         why = f"{few[0].name} has {few[0].in_count} canaries, and the policy asks for at least {terms.min_canaries}"
         return not_shown(rule.name, rule.asks, why, f"plant at least {terms.min_canaries}", 1.0)
     if rule.key == "no_epsilon_shown_above":
-        return _epsilon_rule(found, chosen, rule, rules, terms, missing)
-    return judge_estimates(
-        [rate for one in chosen for rate in _rates(one, rule.key)],
-        rule.limit,
-        rule=rule.name,
-        asks=rule.asks,
-        what="populations",
-        confidence=terms.confidence,
-        missing=missing,
-    )
+        outcome = _epsilon_rule(found, chosen, rule, rules, terms, missing)
+    else:
+        outcome = judge_estimates(
+            [rate for one in chosen for rate in _rates(one, rule.key)],
+            rule.limit,
+            rule=rule.name,
+            asks=rule.asks,
+            what="populations",
+            confidence=terms.confidence,
+            missing=missing,
+        )
+    mute = without_answer(chosen)
+    if mute and outcome.outcome != "broken":
+        why = f"{mute[0].name}: {mute[0].evidence}"
+        return not_shown(rule.name, rule.asks, why, mute[0].settle, outcome.chance)
+    return outcome
 
 
 def _rates(one: Population, key: str) -> Iterator[NamedEstimate]:
@@ -295,6 +305,16 @@ def _judge_epsilon(one: Population, claimed: float, confidence: float, shared: f
         why = f"the most this many scores could prove is {most:.2f}, whatever the model remembers"
         return open_part(name, why, _MORE, bound.low)._replace(unable=True)
     return PartOutcome(name, "holds", bound.statement, bound.low)
+
+
+def without_answer(populations: Sequence[Population]) -> list[PartOutcome]:
+    """The populations whose scores cannot show that a rule holds, because they are all equal or members have the lower ones."""
+    settle = "check the sign of the scores, and what was done to the model after training"
+    return [
+        open_part(population_name(one), why, settle)
+        for one in populations
+        if (why := one.no_answer) is not None
+    ]
 
 
 def without_population(run: Run, found: Membership, most: int | None = None) -> list[PartOutcome]:

@@ -65,6 +65,12 @@ def times_in_words(copies: int, *, pooled: bool) -> str:
     return "pooled" if pooled else "once" if copies == 1 else f"{copies} times"
 
 
+WRONG_SIDE = (
+    "members score lower than non-members, which memorization does not explain: either the scores have the wrong sign, or something "
+    "pushed members away, as unlearning does"
+)
+
+
 class Population(msgspec.Struct, frozen=True, kw_only=True):
     """Canaries that can be compared with each other, and what their scores say."""
 
@@ -105,6 +111,16 @@ class Population(msgspec.Struct, frozen=True, kw_only=True):
     proven: tuple[ProvenCanary, ...] = ()
     # Whether these are secrets that were in the data all along, all of a kind together.
     natural: bool | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def no_answer(self) -> str | None:
+        """Why these scores cannot show that nothing was memorized, whatever else is measured of them; None where they can.
+
+        Half of the error of the area's interval is on this side, and the other half is for what accuses the model.
+        """
+        if self.auc.high is None:
+            return self.auc.statement
+        return f"{self.auc.statement}; {WRONG_SIDE}" if self.auc.high < 0.5 else None
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):

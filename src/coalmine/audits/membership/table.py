@@ -219,6 +219,8 @@ def _meaning(one: Population, populations: int) -> str:
     # Scores of few canaries show nothing whatever the model knows, so that they show nothing is not innocence.
     if one.proven:
         return f"these scores cannot show memorization (p = {p_value:.2f}), although {_proven_words(one)}."
+    if one.no_answer is not None:
+        return f"these scores cannot show whether canaries were memorized: {one.no_answer}."
     low = one.best.canary.low or 0.0
     if low >= 0.005:
         # The bound of a row has its own 5%; what the audit says has 5% for all rows and tests together.
