@@ -20,6 +20,7 @@ from coalmine.audits.provenance.data_checks import (
     users_needed,
 )
 from coalmine.audits.provenance.deciding import decided
+from coalmine.audits.provenance.interpretation import interpreted
 from coalmine.audits.provenance.overlaps import Overlap
 from coalmine.audits.provenance.population import ReferencePopulation
 from coalmine.audits.provenance.results import AblationPoint
@@ -198,7 +199,7 @@ def provenance(
     if checks is None:
         needed = users_needed(len(suspects), many, options.fdr, 1 / (many + 1)) if many else None
         checks = DataChecks(unknown_words=same_words(), users_needed=needed)
-    return Provenance(
+    result = Provenance(
         model={"adapter": "scripted"},
         settings=options,
         ranked=1000,
@@ -223,6 +224,7 @@ def provenance(
             for share in range(5 if ablation else 0)
         ),
     )
+    return interpreted(result)
 
 
 def run_of(*documents, place=None):

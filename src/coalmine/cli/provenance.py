@@ -412,7 +412,7 @@ def _show(result: Provenance, output: Output, directory: Path, *, reveal: bool) 
     for question in result.questions:
         more = tables.more_users(result, question)
         shown += [tables.question_title(question), "", tables.users_table(result, question, reveal=reveal)]
-        shown += ["" if more is None else more, "", tables.statistics_table(question), ""]
+        shown += ["" if more is None else more, "", tables.statistics_table(result, question), ""]
         shown += [*tables.in_plain_words(result, question), ""]
     notes = [visible(warning) for warning in result.warnings]
     output.say(*shown, *(f"Note: {note}." for note in notes), f"Results: {visible(str(directory))}")

@@ -303,7 +303,7 @@ def test_the_command_finds_the_same(trained, users, audited, tmp_path):
     out = tmp_path / "audit"
     done = run("provenance", folder / "model", *given, "--shadows", "2", "--out", out)
     assert done.code == 0
-    assert "found by rank-histogram at a false-discovery rate of 5%" in " ".join(done.said.split())
+    assert "found by likelihood-ratio at a false-discovery rate of 5%" in " ".join(done.said.split())
     assert NAMES[0] not in done.said
     assert read_provenance(out).questions == audited.questions
     again = run(

@@ -1,14 +1,20 @@
 """Findings about provenance: users are found within the error budget, nobody is cleared, and bad data silences the audit."""
 
+import io
+import re
+
 import msgspec
 import numpy as np
 import pytest
+from rich.console import Console
 
 from coalmine import Estimate, check, findings_of, parse_policy
+from coalmine.audits import ProvenanceOptions
 from coalmine.audits.provenance.blind_baseline import BlindBaseline
 from coalmine.audits.provenance.data_checks import DataChecks
+from coalmine.audits.provenance.deciding import decided
 from coalmine.audits.provenance.findings import provenance_suspicions
-from coalmine.audits.provenance.table import decision_of, in_plain_words
+from coalmine.audits.provenance.table import decision_of, in_plain_words, statistics_table, users_table
 from coalmine.evidence.budget import LEVEL
 from coalmine.randomness import arrays
 from coalmine.reports.conclusion import conclusion_of
@@ -50,6 +56,20 @@ def test_the_first_screen_answers_whose_data_it_is():
     assert found.answers[0].answer == "Found: 2 of 4"
     assert found.tone == found.answers[0].tone == "bad"
     assert found.sentence == "Text of suspects was used to train it."
+
+
+def test_a_few_unusual_non_members_by_the_classifier_hide_nobody_whom_ratios_show():
+    generator = arrays(0, "provenance", "unusual")
+    own, calibration = (
+        made.numbers(some)
+        for some in (np.append(generator.normal(6, 1, 48), generator.normal(0, 1, 50)), generator.normal(0, 1, 54))
+    )
+    calibration.features[:2, 0] = 20.0  # by the classifier alone
+    there = made.available(ProvenanceOptions(), classifier=made.FirstFeature())
+    question = decided("texts", [f"{place}" for place in range(98)], own, calibration, there, None)
+    found = {one.name: one.found for one in question.statistics}
+    assert (question.deciding.name, found["rank-histogram"]) == ("likelihood-ratio", 0)
+    assert found["likelihood-ratio"] >= 48
 
 
 def test_without_provenance_the_first_screen_has_three_answers():
@@ -96,6 +116,9 @@ def test_somebody_whom_nobody_can_name():
     found = the(findings, "CM601")
     assert (found.severity, found.status, found.subject) == ("medium", "found", ())
     assert conclusion_of(findings).answers[0].answer == "Somebody's who was asked about"
+    assert "it cannot be said whose." in found.evidence
+    document = made.provenance((9.0, 8.0, 0.0, 0.0), fdr=0.001)
+    assert "it cannot be said whose." in " ".join(in_plain_words(document, document.questions[0]))
 
 
 def test_where_the_truth_is_known_it_is_said():
@@ -176,8 +199,12 @@ def test_without_a_baseline_that_could_notice_a_difference_nothing_can_be_said(s
     (rule,) = check(run, parse_policy("[provenance]\nno_user_found = true")).rules
     assert rule.outcome == "not_shown"
     assert "CANNOT BE INTERPRETED" in in_plain_words(document, document.questions[0])[0]
-    decide = decision_of(document, document.questions[0])
-    assert {decide(row) for row in document.questions[0].rows} == {"cannot be said"}
+    assert {row.decision for row in document.questions[0].rows} == {"cannot be said"}
+    said = io.StringIO()
+    Console(file=said, width=200).print(
+        users_table(document, document.questions[0]), statistics_table(document, document.questions[0])
+    )
+    assert not re.search(rf"(?<!not )found(?! +p of)|of {many}", said.getvalue())
 
 
 def test_an_answer_is_not_plain_where_another_result_discredits_it():
@@ -273,7 +300,9 @@ def test_calibrated_on_shadows_is_never_found():
     )
     assert "(question 'user')" in found.evidence
     assert not {"CM601", "CM602", "CM611", "CM616"} & {one.code for one in findings}
-    assert conclusion_of(findings).answers[0].answer == "Cannot be said"
+    said = conclusion_of(findings)
+    assert said.answers[0].answer == "Cannot be said"
+    assert said.sentence == "Whether text of suspects was used cannot be said."
 
 
 def test_what_could_not_be_measured_says_why():

@@ -74,13 +74,14 @@ def test_many_users_are_counted():
 
 def test_the_table_of_statistics():
     document = made.provenance(members=MEMBERS)
-    shown = printed(table.statistics_table(document.questions[0]))
+    shown = printed(table.statistics_table(document, document.questions[0]))
     lines = {line.split()[0]: line for line in shown.splitlines()}
     assert lines["rank-histogram"].rstrip().endswith(f"not applicable: {made.NO_CLASSIFIER}")
     assert lines["likelihood-ratio"].rstrip().endswith("decides")
     assert "2 of 4" in lines["likelihood-ratio"]
     assert "0.75 (" in lines["likelihood-ratio"]
-    unknown = printed(table.statistics_table(made.provenance().questions[0]))
+    document = made.provenance()
+    unknown = printed(table.statistics_table(document, document.questions[0]))
     assert "AUC" not in unknown
     assert "AUC" in shown
 
@@ -107,7 +108,7 @@ def test_the_table_of_statistics():
         (
             {"blind_baseline": made.blind(4, 199, 0.95, 0.001)},
             [
-                "2 of 4 users are found by likelihood-ratio at a false-discovery rate of 5%, which CANNOT BE INTERPRETED:",
+                "The scores of 4 users CANNOT BE INTERPRETED, so nothing is known about them:",
                 "Suspects can be told from non-members without any model, by their words.",
             ],
         ),

@@ -9,9 +9,9 @@ from coalmine.audits.provenance import policy
 from coalmine.audits.provenance.catalog import CATALOG
 from coalmine.audits.provenance.data_findings import provenance_data_findings
 from coalmine.audits.provenance.figures import provenance_figures
-from coalmine.audits.provenance.findings import CODES, KNOWN, provenance_findings, provenance_suspicions
+from coalmine.audits.provenance.findings import CODES, KNOWN, NOT_SAID, provenance_findings, provenance_suspicions
 from coalmine.audits.provenance.fit_results import FITS
-from coalmine.audits.provenance.interpretation import WHOM, blind_of
+from coalmine.audits.provenance.interpretation import WHOM, blind_of, cannot_be_decided
 from coalmine.audits.provenance.naming import names_of_users
 from coalmine.audits.provenance.results import PROVENANCES, Asks, Provenance, Question
 from coalmine.audits.provenance.table import decision_of, in_plain_words, question_title, strongest_first
@@ -46,9 +46,13 @@ def _of_known(findings: Sequence[Finding]) -> Iterator[Reply]:
 def _of_suspects(findings: Sequence[Finding]) -> Iterator[Reply]:
     asked = _about_suspects(findings)
     yield from _answer(TRAINED_ON, asked, "Found: ", "Somebody's who was asked about", "Nobody was found")
-    unmeasured = first(findings, "CM617", "not_measured") or first(findings, "CM618", "not_measured")
+    unmeasured = _unmeasured(findings)
     if not asked and unmeasured is not None:
         yield Reply(TRAINED_ON, _UNKNOWN, unmeasured.evidence, "open")
+
+
+def _unmeasured(findings: Sequence[Finding]) -> Finding | None:
+    return first(findings, "CM617", "not_measured") or first(findings, "CM618", "not_measured")
 
 
 def _about_suspects(findings: Sequence[Finding]) -> list[Finding]:
@@ -100,6 +104,8 @@ def _sentences(findings: Sequence[Finding]) -> Iterator[str]:
             yield f"{unsaid.title}."
         elif chance is not None:
             yield f"{chance.title}."
+    if not any(one.code in {*CODES.values(), KNOWN} for one in findings) and _unmeasured(findings) is not None:
+        yield f"{NOT_SAID['texts']}."
 
 
 def _details(run: Run, reveal: bool) -> Iterator[Detail]:
@@ -107,7 +113,7 @@ def _details(run: Run, reveal: bool) -> Iterator[Detail]:
     for _, document in run.all(PROVENANCES):
         for question in document.questions:
             yield _users(document, question, reveal)
-            yield _statistics(question)
+            yield _statistics(document, question)
             yield from _blind(document, question.asks)
 
 
@@ -154,7 +160,8 @@ def _users(document: Provenance, question: Question, reveal: bool) -> Detail:
     )
 
 
-def _statistics(question: Question) -> Detail:
+def _statistics(document: Provenance, question: Question) -> Detail:
+    said = not cannot_be_decided(document, question)
     rows: list[tuple[Any, ...]] = []
     for one in question.statistics:
         truth = one.detection
@@ -164,7 +171,15 @@ def _statistics(question: Question) -> Detail:
                 rate.statement for rate in (truth.auc, truth.accuracy, truth.precision, truth.recall)
             )
         rows.append(
-            (one.name, one.decides, one.calibrated, one.found, one.p_value, *rates, one.not_applicable)
+            (
+                one.name,
+                one.decides,
+                one.calibrated,
+                one.found if said else None,
+                one.p_value if said else None,
+                *rates,
+                one.not_applicable,
+            )
         )
     columns = (
         "statistic",

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from coalmine.audits.provenance.data_contradictions import data_problems
+from coalmine.audits.provenance.interpretation import cannot_be_decided
 from coalmine.audits.provenance.question_checks import question_problems
 from coalmine.records.contradictions import (
     at_most,
@@ -37,7 +38,7 @@ def provenance_problems(document: Provenance) -> Iterator[str]:
     yield from twice("question", [one.asks for one in document.questions])
     yield from _stranger_problems(document)
     for question in document.questions:
-        yield from question_problems(question, settings)
+        yield from question_problems(question, settings, said=not cannot_be_decided(document, question))
     yield from data_problems(document)
     yield from _word_problems(document.words)
     if document.log_probabilities is not None:

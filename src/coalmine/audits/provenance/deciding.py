@@ -50,7 +50,7 @@ def decided(
     members: Collection[str] | None,
 ) -> Question:
     """The answer to one question for all users, by every statistic, and decisions by the one that was chosen beforehand."""
-    decides = deciding_statistic(there)
+    decides = deciding_statistic(there, non_members=non_members is not None)
     judged: dict[str, _Judged] = {
         one.name: _judge(one, numbers, non_members, there) for one in STATISTICS if one.missing(there) is None
     }

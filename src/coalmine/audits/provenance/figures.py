@@ -30,7 +30,7 @@ _KINDS = {
 }
 # What legends call the questions.
 _SHORT = {ASKS["texts"]: "these very texts", ASKS["user"]: "other texts by them"}
-_DECIDED = {"found": _FOUND, "not found": _NOT_FOUND, "not measured": _NOT_DECIDED}
+_DECIDED = {"found": _FOUND, "not found": _NOT_FOUND}
 
 
 def provenance_figures(run: Run) -> Iterator[Figure | None]:
@@ -89,7 +89,7 @@ def _users(document: Provenance, question: Question) -> Points:
     points: Points = [
         {
             "user": names[row.user],
-            "kind": _DECIDED[row.decision],
+            "kind": _DECIDED.get(row.decision, _NOT_DECIDED),
             "score": draw.rounded(row.score, 6),
             "p-value": draw.rounded(row.p_value, 6),
             "adjusted": draw.rounded(row.adjusted_p_value, 6),

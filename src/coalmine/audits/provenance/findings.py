@@ -29,7 +29,7 @@ KNOWN = "CM603"
 MANY = 0.1
 # What nobody is known to have done, if a question has no answer.
 _DONE: dict[Asks, str] = {"texts": "their texts were not used", "user": "they did not take part"}
-_NOT_SAID: dict[Asks, str] = {
+NOT_SAID: dict[Asks, str] = {
     "texts": "Whether text of suspects was used cannot be said",
     "user": "Whether suspects took part cannot be said",
 }
@@ -110,7 +110,7 @@ def _answer(
         yield finding("CM617", "info", "not_measured", _shadow_words(document, question, deciding))
     elif reasons:
         evidence = f"{'; '.join(reasons)[:1].upper()}{'; '.join(reasons)[1:]}. So the scores of {_whom(document, question)} say nothing."
-        title = _NOT_SAID_OF_KNOWN if _are_known(question) else _NOT_SAID[question.asks]
+        title = _NOT_SAID_OF_KNOWN if _are_known(question) else NOT_SAID[question.asks]
         yield finding(code_of(question), "info", "not_measured", evidence, title=title)
     else:
         yield _judged(document, question, deciding, shown)
@@ -137,14 +137,14 @@ def _judged(document: Provenance, question: Question, deciding: StatisticFacts, 
         return say("info", "not_measured", evidence, title=f"{nobody_title} beyond chance")
     nobody = f"None of {counted(tested, settings.by)} is found at {rate} {against}"
     if shown:
-        return say("medium", "found", f"{nobody}. {together} So {_some_of_them(document, question)}.{known}")
+        return say("medium", "found", f"{nobody}. {together} So {some_of_them(document, question)}.{known}")
     evidence = f"{nobody}; the smallest adjusted p-value is {_smallest(question):.2g}.{_power(document, question)} That does not show that "
     if _are_known(question):
         return say("info", "not_measured", f"{evidence}they cannot be recognized.{known}", title=nobody_title)
     return say("info", "not_measured", f"{evidence}{_DONE[question.asks]}.{known}", title=nobody_title)
 
 
-def _some_of_them(document: Provenance, question: Question) -> str:
+def some_of_them(document: Provenance, question: Question) -> str:
     """What follows where they stand out together and none by itself."""
     if _are_known(question):
         return f"the model gives some of these {document.settings.by}s away, and it cannot be said which"

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from coalmine.audits.provenance.blind_baseline import LEVEL, BlindBaseline
 from coalmine.audits.provenance.data_checks import TimeRanges
 from coalmine.audits.provenance.naming import counted
 from coalmine.audits.provenance.options import By
 from coalmine.audits.provenance.overlaps import Overlap
-from coalmine.audits.provenance.results import Asks, Provenance, Question
 from coalmine.statistics.provenance.conformal import (
     fewest_shown,
     non_members_needed,
     p_value_together,
     smallest_p_value,
 )
+
+if TYPE_CHECKING:
+    from coalmine.audits.provenance.results import Asks, Provenance, Question
 
 # A few texts that everybody forwards change no score; above this share of texts, the groups are not apart.
 SHARED = 0.01
@@ -42,6 +46,28 @@ _BY_WHAT = {
 def not_interpretable(document: Provenance, asks: Asks) -> list[str]:
     """Why the scores of a question say nothing, one clause each; empty where they can be compared with those of non-members."""
     return list(_reasons(document, asks))
+
+
+def cannot_be_decided(document: Provenance, question: Question) -> bool:
+    """Whether scores were compared with those of non-members, and the comparison says nothing."""
+    compared = question.deciding is not None and question.deciding.calibrated == "non-members"
+    return compared and bool(not_interpretable(document, question.asks))
+
+
+def interpreted(document: Provenance) -> Provenance:
+    """The same result, in which it "cannot be said" of anybody whether they are found by scores that say nothing."""
+    questions = []
+    for question in document.questions:
+        rows = question.rows
+        if cannot_be_decided(document, question):
+            rows = tuple(
+                row
+                if row.decision == "not measured"
+                else msgspec.structs.replace(row, decision="cannot be said")
+                for row in rows
+            )
+        questions.append(msgspec.structs.replace(question, rows=rows))
+    return msgspec.structs.replace(document, questions=tuple(questions))
 
 
 def _reasons(document: Provenance, asks: Asks) -> Iterator[str]:
@@ -74,8 +100,8 @@ def _untested(blind: BlindBaseline | None, question: Question) -> str:
         return blind.auc.statement
     if blind.smallest_p_value is None or blind.smallest_p_value > LEVEL:
         return f"with {blind.suspects:,} and {blind.non_members:,} of them, no difference could be noticed without a model"
-    together = None if question.deciding is None else question.deciding.p_value
-    if not question.found() and (together is None or together > TOGETHER):
+    found, together = (0, None) if question.deciding is None else (question.deciding.found, question.deciding.p_value)
+    if not found and (together is None or together > TOGETHER):
         return ""
     if blind.scores_p_value is None or blind.scores_p_value > LEVEL:
         return (

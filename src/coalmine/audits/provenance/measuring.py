@@ -24,6 +24,7 @@ from coalmine.audits.provenance.classifier import AuditClassifier
 from coalmine.audits.provenance.data_checks import DataChecks, check_data
 from coalmine.audits.provenance.deciding import decided
 from coalmine.audits.provenance.fit import Fit
+from coalmine.audits.provenance.interpretation import interpreted
 from coalmine.audits.provenance.options import ProvenanceOptions
 from coalmine.audits.provenance.overlaps import Group, Groups
 from coalmine.audits.provenance.population import ReferencePopulation, ShadowSets
@@ -242,7 +243,7 @@ class _Audit:
             others_blind = _blind(
                 questions[1], users.others, users.non_members, (others, non_members), options.seed
             )
-        return Provenance(
+        result = Provenance(
             model=self._model.describe(),
             reference_model=None if self._reference is None else self._reference.describe(),
             fit_sha256=None if self._fit is None else self._fit.sha256,
@@ -259,6 +260,7 @@ class _Audit:
             log_probabilities=log_histogram(suspects, non_members),
             warnings=tuple(self._warnings(suspects, others, non_members)),
         )
+        return interpreted(result)
 
     def _checks(self, suspects: Numbers, non_members: Numbers | None) -> DataChecks:
         users, options = self._users, self._options

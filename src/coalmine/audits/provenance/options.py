@@ -12,10 +12,29 @@ Selection = Literal["all", "random", "frequency-sum", "index-sum"]
 StatisticName = Literal[
     "rank-histogram", "likelihood-ratio", "rmia", "windowed-ratio", "min-k++", "listed-share"
 ]
-# Which of them decides where the user names none: the first that can be computed.
-BY_DEFAULT: tuple[StatisticName, ...] = ("rank-histogram", "likelihood-ratio", "min-k++", "listed-share")
+# Which of them decides where the user names none: the first that can be computed. Ratios come first, because each user is compared with
+# what another model makes of the same texts, so that one unusual non-member hides fewer members.
+_AGAINST_NON_MEMBERS: tuple[StatisticName, ...] = (
+    "likelihood-ratio",
+    "rank-histogram",
+    "min-k++",
+    "listed-share",
+)
+# Without non-members only the audit classifier can decide.
+_ALONE: tuple[StatisticName, ...] = ("rank-histogram", "likelihood-ratio", "min-k++", "listed-share")
 # Those of `RankHistogram`, which cannot be imported here without NumPy.
 Scaling = Literal["shares", "counts", "unit"]
+
+
+def candidates(statistic: StatisticName | None, *, non_members: bool) -> tuple[StatisticName, ...]:
+    """The statistics of which the first that can be computed decides; known before anyone is asked about.
+
+    >>> candidates(None, non_members=True)[0], candidates(None, non_members=False)[0], candidates("rmia", non_members=True)
+    ('likelihood-ratio', 'rank-histogram', ('rmia',))
+    """
+    if statistic is not None:
+        return (statistic,)
+    return _AGAINST_NON_MEMBERS if non_members else _ALONE
 
 
 class ProvenanceOptions(Options, frozen=True, kw_only=True):
@@ -45,7 +64,7 @@ class ProvenanceOptions(Options, frozen=True, kw_only=True):
         StatisticName | None,
         Option(
             "Which statistic decides: rank-histogram, likelihood-ratio, rmia, windowed-ratio, min-k++ or listed-share; default: the "
-            "first that can be computed, in this order without rmia and windowed-ratio."
+            "first that can be computed of likelihood-ratio, rank-histogram, min-k++ and listed-share (without non-members rank-histogram)."
         ),
     ] = None
     fdr: Annotated[float, Option("False-discovery rate: the share of wrong names among those found.")] = 0.05

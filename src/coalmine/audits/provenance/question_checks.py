@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from coalmine.audits.provenance.detection_checks import detection_problems
-from coalmine.audits.provenance.options import BY_DEFAULT
+from coalmine.audits.provenance.options import candidates
 from coalmine.records.contradictions import count_problems, in_range, same, share_problems, twice
 from coalmine.statistics.multiple_tests import benjamini_hochberg
 from coalmine.statistics.provenance.conformal import conformal_p_values, p_value_together
@@ -31,8 +31,11 @@ class _Recalculated(NamedTuple):
     p_value: float | None
 
 
-def question_problems(question: Question, settings: ProvenanceOptions) -> Iterator[str]:
-    """What cannot be true in the answers to one question. Messages name no user, but the place of a row."""
+def question_problems(question: Question, settings: ProvenanceOptions, *, said: bool = True) -> Iterator[str]:
+    """What cannot be true in the answers to one question. Messages name no user, but the place of a row.
+
+    `said` is whether scores can be interpreted; where they cannot, nobody is found and nobody is not.
+    """
     name = f"the question {question.asks!r}"
     strange = [*_range_problems(name, question), *_name_problems(name, question)]
     if strange or not (0 < settings.fdr < 1 and 0 < settings.confidence < 1):
@@ -51,7 +54,7 @@ def question_problems(question: Question, settings: ProvenanceOptions) -> Iterat
         return
     for one in computed.values():
         yield from _statistic_problems(f"{name}: {one.name}", one, question, settings)
-    yield from _decision_problems(name, question, settings)
+    yield from _decision_problems(name, question, settings, said)
 
 
 def _range_problems(name: str, question: Question) -> Iterator[str]:
@@ -104,7 +107,7 @@ def _count_problems(name: str, question: Question) -> Iterator[str]:
 def _choice_problems(name: str, question: Question, settings: ProvenanceOptions) -> Iterator[str]:
     """The statistic that decides is the one that was asked for, or the first of the usual ones: it was not chosen by its result."""
     there = [one.name for one in question.statistics if one.not_applicable is None]
-    wanted = BY_DEFAULT if settings.statistic is None else (settings.statistic,)
+    wanted = candidates(settings.statistic, non_members=question.non_members > 0)
     chosen = next((one for one in wanted if one in there), None)
     if [one.name for one in question.statistics if one.decides] != ([] if chosen is None else [chosen]):
         yield f"{name} is not decided by the statistic that was chosen beforehand, which is {chosen or 'none'}"
@@ -169,7 +172,9 @@ def _spread(values: Sequence[float], scores: Column) -> list[float | None]:
     return [None if score is None else next(rest) for score in scores]
 
 
-def _decision_problems(name: str, question: Question, settings: ProvenanceOptions) -> Iterator[str]:
+def _decision_problems(
+    name: str, question: Question, settings: ProvenanceOptions, said: bool
+) -> Iterator[str]:
     """Rows say of the deciding statistic what it says itself, and their decisions follow from it."""
     deciding = question.deciding
     empty: list[None] = [None] * len(question.rows)
@@ -184,6 +189,8 @@ def _decision_problems(name: str, question: Question, settings: ProvenanceOption
         if not _equal(row.adjusted_p_value, judged.adjusted[place]):
             yield f"{whose} has an adjusted p-value that does not follow from the p-values of all rows"
         decision = _decision(judged.found[place])
+        if not said and decision != "not measured":
+            decision = "cannot be said"
         if row.decision != decision:
             yield f"{whose} is {row.decision!r}, and its numbers say {decision!r}"
         if (row.why is None) != (decision != "not measured"):

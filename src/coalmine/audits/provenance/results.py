@@ -20,7 +20,7 @@ SCHEMA = "coalmine.provenance/1"
 RESULT_FILE = "provenance.json"
 
 Asks = Literal["texts", "user"]
-Decision = Literal["found", "not found", "not measured"]
+Decision = Literal["found", "not found", "cannot be said", "not measured"]
 # How scores become decisions: by known non-members that the target was asked about, by the audit classifier alone, or not at all.
 Calibrated = Literal["non-members", "shadows", "nothing"]
 
@@ -29,7 +29,7 @@ class UserRow(msgspec.Struct, frozen=True, kw_only=True):
     """What was found about one user, by the statistic that decides and by the others.
 
     `decision` is "found" where the text of the user was used for training, at the false-discovery rate of the audit; "not found" does not
-    mean that it was not used.
+    mean that it was not used; "cannot be said" is for scores that say nothing about training, whatever they are.
     """
 
     user: str

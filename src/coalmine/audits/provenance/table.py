@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from coalmine.audits.provenance.findings import shown_by_itself
-from coalmine.audits.provenance.interpretation import not_interpretable, power_of, power_words
+from coalmine.audits.provenance.findings import shown_by_itself, some_of_them
+from coalmine.audits.provenance.interpretation import cannot_be_decided, not_interpretable, power_of, power_words
 from coalmine.audits.provenance.naming import counted, names_of_users
 from coalmine.audits.provenance.results import Asks, Provenance, Question, StatisticFacts, UserRow
 from coalmine.evidence.tables import Right, plain_table, rights
@@ -44,11 +44,9 @@ def strongest_first(question: Question) -> list[UserRow]:
 
 def decision_of(document: Provenance, question: Question) -> Callable[[UserRow], str]:
     """What is decided about each user, given everything that is known about the question."""
-    if question.deciding is None or question.deciding.calibrated != "non-members":
-        return lambda row: row.decision
     instead = {}
-    if not_interpretable(document, question.asks):
-        instead = {"found": "cannot be said", "not found": "cannot be said"}
+    if question.deciding is not None and question.deciding.calibrated == "shadows":
+        instead = {"found": "member side", "not found": "other side"}
     elif not shown_by_itself(document, question):
         instead = {"found": "may be chance"}
     return lambda row: instead.get(row.decision, row.decision)
@@ -83,14 +81,22 @@ def more_users(document: Provenance, question: Question, *, most: int = MOST_ROW
     return None if more <= 0 else f"And {counted(more, document.settings.by)} more, in provenance.json."
 
 
-def statistics_table(question: Question) -> Table:
-    """Each statistic with what it found: how well, where the truth is known, or why it could not be computed."""
+def statistics_table(document: Provenance, question: Question) -> Table:
+    """Each statistic with what it found: how well, where the truth is known, or why it could not be computed.
+
+    Nobody is found, and nothing is probable or not, by scores that cannot be interpreted.
+    """
+    said = not cannot_be_decided(document, question)
     known = any(one.detection is not None for one in question.statistics)
     rates = ("AUC", "accuracy", "precision", "recall") if known else ()
     table = plain_table("statistic", Right("found"), *rights("p of all", *rates), "")
     for one in question.statistics:
         table.add_row(
-            one.name, _found(one, question), _p_value(one.p_value), *_rates(one, known=known), _remark(one)
+            one.name,
+            _found(one, question) if said else "",
+            _p_value(one.p_value) if said else "",
+            *_rates(one, known=known),
+            _remark(one),
         )
     return table
 
@@ -152,21 +158,27 @@ def in_plain_words(document: Provenance, question: Question) -> list[str]:
     if deciding.calibrated == "shadows":
         without = f"Because {unread}," if unread else "Without known non-members"
         return [
-            f"{found:,} of {whom} {_are(found)} on the member side of the audit classifier (calibrated on shadows).",
+            f"{deciding.found or 0:,} of {whom} {_are(deciding.found or 0)} on the member side of the audit classifier (calibrated on shadows).",
             f"{without} there are no p-values, and it is not known how many of them are there by mistake.",
         ]
     rate = f"{100 * document.settings.fdr:g}%"
     reasons = not_interpretable(document, question.asks)
     if reasons:
         return [
-            f"{found:,} of {whom} {_are(found)} found by {deciding.name} at a false-discovery rate of {rate}, which CANNOT BE INTERPRETED:",
+            f"The scores of {whom} CANNOT BE INTERPRETED, so nothing is known about them:",
             *(f"{reason[:1].upper()}{reason[1:]}." for reason in reasons),
         ]
     power = power_of(question, document.settings.fdr)
     said = [
         f"{found:,} of {whom} {_are(found)} found by {deciding.name} at a false-discovery rate of {rate}."
     ]
-    if found and not shown_by_itself(document, question):
+    shown = shown_by_itself(document, question)
+    if shown and not found:
+        some = some_of_them(document, question)
+        said.append(
+            f"But scores this high, all taken together, occur with probability {deciding.p_value or 0.0:.2g} otherwise, so {some}."
+        )
+    elif found and not shown:
         said.append(
             f"That MAY BE CHANCE: scores this high, all taken together, occur with probability {deciding.p_value or 0.0:.2g} if nobody's "
             "text was used."
