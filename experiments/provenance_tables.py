@@ -274,6 +274,43 @@ def private_audits() -> Lines:
         yield target, "as the target" if shadows == target else shadows, *line
 
 
+def deciding() -> Lines:
+    """How many members each statistic finds, on average over all settings that all of them were measured in, and how often the most."""
+    settings: dict[tuple[str, ...], dict[str, float]] = {}
+    for name in (*TASKS, "public", "mismatched", "users", "private"):
+        for row in rows_of(name):
+            if row["recall_at_fdr"] and row["part"] != "untrained":
+                own = settings.setdefault((name, row["part"], row["setting"]), {})
+                own[row["statistic"]] = float(row["recall_at_fdr"])
+    whole = [own for own in settings.values() if own.keys() >= set(STATISTICS)]
+    for name in STATISTICS:
+        most = sum(own[name] == max(own[one] for one in STATISTICS) > 0 for own in whole)
+        yield name, len(whole), f"{fmean(own[name] for own in whole):.0%}", most
+
+
+def styles() -> Lines:
+    """How often innocents are accused because they write in another style: means over styles, and the worst of them."""
+    rows = [row for row in rows_of("styles") if row["asked"] == "innocent"]
+    for suspects in dict.fromkeys(row["suspects"] for row in rows):
+        for share in dict.fromkeys(row["share_of_texts"] for row in rows):
+            same = [row for row in rows if (row["suspects"], row["share_of_texts"]) == (suspects, share)]
+            if same:
+                worst = max(same, key=lambda row: float(row["accused"]))
+                columns = ("by_scores_alone", "told_apart", "not_interpretable", "accused")
+                means = (f"{fmean(float(row[name]) for row in same):.1%}" for name in columns)
+                audits = sum(int(row["audits"]) for row in same)
+                most = f"{float(worst['accused']):.0%}"
+                yield suspects, f"{float(share):.0%}", len(same), audits, *means, most
+
+
+def style_members() -> Lines:
+    """How many members are found where nobody writes in another style."""
+    for row in rows_of("styles"):
+        if row["asked"] != "innocent":
+            shares = (f"{float(row[name]):.0%}" for name in ("not_interpretable", "accused", "members_found"))
+            yield row["corpus"], row["suspects"], row["asked"], row["audits"], *shares
+
+
 def blind() -> Lines:
     """How often the blind baseline fires."""
     for row in rows_of("null", "blind baseline"):
@@ -321,6 +358,25 @@ def tables() -> dict[str, str]:
         "private audits": table(
             ("target", "shadow models", "rank-histogram", "found", "accuracy", "likelihood-ratio", "found"),
             private_audits(),
+        ),
+        "deciding": table(("statistic", "settings", "members found at FDR 5%", "finds most in"), deciding()),
+        "styles": table(
+            (
+                "suspects",
+                "changed texts",
+                "styles",
+                "audits",
+                "accused by scores alone",
+                "told apart",
+                "cannot be interpreted",
+                "accused",
+                "the worst style",
+            ),
+            styles(),
+        ),
+        "style members": table(
+            ("texts", "suspects", "of them", "audits", "cannot be interpreted", "accused", "members found"),
+            style_members(),
         ),
         "blind": table(("suspects and non-members", "audits", "fires at 1%"), blind()),
     }

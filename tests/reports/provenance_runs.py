@@ -149,8 +149,10 @@ def repeated(texts=300, shared=2):
     )
 
 
-def overlap(first="suspects", second="non-members", *, users=0, texts=0):
-    return Overlap(first=first, second=second, users=users, first_users=20, texts=texts, first_texts=400)
+def overlap(first="suspects", second="non-members", *, users=0, texts=0, sharing=()):
+    return Overlap(
+        first=first, second=second, users=users, first_users=20, texts=texts, first_texts=400, sharing=sharing
+    )
 
 
 @functools.cache

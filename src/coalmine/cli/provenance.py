@@ -196,7 +196,10 @@ class Audited(Arguments, frozen=True, kw_only=True):
         ),
     ]
     others: Annotated[
-        Path | None, Option("Further texts by the same users, to ask whether they took part at all.")
+        Path | None,
+        Option(
+            "Further texts by suspects, to ask whether they took part at all, and by non-members to compare with."
+        ),
     ] = None
     non_members: Annotated[
         Path | None,
@@ -282,7 +285,7 @@ def both(given: Both) -> int:
                 given.reference, given.audited.columns, given.trainings, options.seed, options.by
             )
             if fitted is None:
-                if options.by == "user":  # before hours of training
+                if options.by == "user" and not options.drop_shared:  # before hours of training
                     refuse_reference_users(
                         _users(given.audited.suspects, given.audited, "suspects"), reference
                     )

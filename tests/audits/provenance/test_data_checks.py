@@ -21,6 +21,7 @@ from coalmine.audits.provenance.data_checks import (
     users_needed,
 )
 from coalmine.audits.provenance.repetition import IndexedCorpus, repeated_texts
+from coalmine.audits.provenance.sharing import without_shared
 from coalmine.audits.provenance.text_hashes import OwnedTexts, normalized
 from coalmine.corpus import CorpusIndex, Fields, build_index
 from coalmine.errors import InputError
@@ -208,6 +209,44 @@ def test_users_and_texts_that_groups_share_are_counted():
     assert shared(found) == SHARED
     assert (found[0].first_users, found[0].first_texts) == (2, 4)
     assert shared(overlaps(GROUPS, shortest=1))[2] == ("suspects", "reference", 1, 2)
+
+
+def test_who_shares_something_is_named_by_place():
+    assert {(one.first, one.second): one.sharing for one in overlaps(GROUPS)} == {
+        ("suspects", "others"): (1,),
+        ("suspects", "non-members"): (2,),
+        ("suspects", "reference"): (2,),
+        ("non-members", "reference"): (1,),
+    }
+    by_fit = overlaps(GROUPS._replace(reference=()), Remembered(GROUPS.reference))
+    assert [one.sharing for one in by_fit] == [one.sharing for one in overlaps(GROUPS)]
+
+
+@pytest.mark.parametrize("of_fit", [False, True])
+def test_shared_texts_are_left_out_on_both_sides_alike(of_fit):
+    groups = Groups(
+        suspects=[user("ann", TEXTS[0], TEXTS[1]), user("bob", TEXTS[1]), user("cid", TEXTS[6], TEXTS[5])],
+        others=[user("ann", TEXTS[0], TEXTS[3])],
+        non_members=[user("eve", TEXTS[1].upper(), TEXTS[2]), user("fay", TEXTS[5]), user("gus", TEXTS[7])],
+        reference=[user("hal", TEXTS[5], TEXTS[8]), user("GUS", TEXTS[4])],
+    )
+    known = groups.reference
+    fit = Remembered([*known, user("gus")]) if of_fit else None
+    left, said = without_shared(groups._replace(reference=() if of_fit else known), fit)
+    kept = {
+        one.name: [text.text for text in one.texts]
+        for one in (*left.suspects, *left.others, *left.non_members)
+    }
+    # What ann wrote before is not another text of hers.
+    assert [one.name for one in left.others] == ["ann"]
+    assert kept == {"ann": [TEXTS[3]], "cid": [TEXTS[6]], "eve": [TEXTS[2]]}
+    assert [text.text for one in left.suspects for text in one.texts] == [TEXTS[0], TEXTS[6]]
+    assert said.endswith(
+        "were left out, and 1 suspect and 2 non-members with no other text or in two groups."
+    )
+    assert not overlaps(left, fit)
+    again = without_shared(left, fit)
+    assert again == (left, "No text belongs to several users, so nothing was left out.")
 
 
 class Remembered:

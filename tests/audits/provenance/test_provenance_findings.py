@@ -62,7 +62,10 @@ def test_a_few_unusual_non_members_by_the_classifier_hide_nobody_whom_ratios_sho
     generator = arrays(0, "provenance", "unusual")
     own, calibration = (
         made.numbers(some)
-        for some in (np.append(generator.normal(6, 1, 48), generator.normal(0, 1, 50)), generator.normal(0, 1, 54))
+        for some in (
+            np.append(generator.normal(6, 1, 48), generator.normal(0, 1, 50)),
+            generator.normal(0, 1, 54),
+        )
     )
     calibration.features[:2, 0] = 20.0  # by the classifier alone
     there = made.available(ProvenanceOptions(), classifier=made.FirstFeature())
@@ -162,6 +165,21 @@ def test_data_that_cannot_be_compared_silences_the_audit(parts, code):
     found = conclusion_of(findings)
     assert found.answers[0].answer == "Cannot be said"
     assert found.answers[1].answer == "Mend the measurement"
+
+
+def test_who_shares_texts_is_named_and_what_was_left_out_is_said():
+    shared = (
+        made.overlap(texts=5, sharing=(2, 4)),
+        made.overlap("non-members", "reference", texts=1, sharing=(7,)),
+    )
+    document = made.provenance(checks=DataChecks(overlaps=shared))
+    said = the(of(document), "CM615").evidence
+    assert "5 of 400 texts of suspects are also among non-members (user 2, user 4)" in said
+    assert "(non-member 7)" in said
+    assert "(user 2, user 4)" in the(of(document), "CM601").evidence
+    left = msgspec.structs.replace(made.provenance(), left_out="3 texts were left out.")
+    assert the(of(left), "CM615").evidence == "3 texts were left out."
+    assert "3 texts were left out." in in_plain_words(left, left.questions[0])
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,13 @@ from coalmine.audits.provenance import policy
 from coalmine.audits.provenance.catalog import CATALOG
 from coalmine.audits.provenance.data_findings import provenance_data_findings
 from coalmine.audits.provenance.figures import provenance_figures
-from coalmine.audits.provenance.findings import CODES, KNOWN, NOT_SAID, provenance_findings, provenance_suspicions
+from coalmine.audits.provenance.findings import (
+    CODES,
+    KNOWN,
+    NOT_SAID,
+    provenance_findings,
+    provenance_suspicions,
+)
 from coalmine.audits.provenance.fit_results import FITS
 from coalmine.audits.provenance.interpretation import WHOM, blind_of, cannot_be_decided
 from coalmine.audits.provenance.naming import names_of_users
@@ -104,7 +110,10 @@ def _sentences(findings: Sequence[Finding]) -> Iterator[str]:
             yield f"{unsaid.title}."
         elif chance is not None:
             yield f"{chance.title}."
-    if not any(one.code in {*CODES.values(), KNOWN} for one in findings) and _unmeasured(findings) is not None:
+    if (
+        not any(one.code in {*CODES.values(), KNOWN} for one in findings)
+        and _unmeasured(findings) is not None
+    ):
         yield f"{NOT_SAID['texts']}."
 
 

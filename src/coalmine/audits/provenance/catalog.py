@@ -62,7 +62,7 @@ CATALOG = Catalog(
         "CM615": Entry(
             "Groups share users or texts",
             "Suspects, non-members and the users that shadow models are trained on must be different people with "
-            "different texts. Take the shared ones out of one of the groups, and audit again.",
+            "different texts. Take the shared ones out of one of the groups, or leave them out with --drop-shared, and audit again.",
             discredits="measurement",
         ),
         "CM616": Entry(

@@ -180,7 +180,9 @@ def check_data(
     repeated = repeated_texts(there, shortest=shortest, indexed=indexed) if there else None
     return DataChecks(
         time_ranges=time_ranges(asked, groups.non_members),
-        others_time_ranges=time_ranges(groups.others, groups.non_members) if groups.suspects else None,
+        others_time_ranges=time_ranges(groups.others, groups.other_non_members or groups.non_members)
+        if groups.suspects
+        else None,
         repeated_texts=repeated,
         unknown_words=None if unknown is None else unknown_words(unknown, confidence=confidence, seed=seed),
         overlaps=overlaps(groups, fit, named=by == "user", shortest=shortest),

@@ -157,6 +157,7 @@ def _overlap_problems(overlaps: tuple[Overlap, ...]) -> Iterator[str]:
     for one in overlaps:
         name = f"the overlap of {one.first} and {one.second}"
         yield from in_range(f"{name}: the number of users", one.users, 0, one.first_users)
+        yield from in_range(f"{name}: the place of a user", min(one.sharing, default=1), 1)
         for size in (one.first_texts, one.second_texts):
             if size is not None:
                 yield from in_range(f"{name}: the number of texts", one.texts, 0, size)

@@ -16,6 +16,7 @@ from coalmine.audits.provenance.interpretation import (
 from coalmine.audits.provenance.results import PROVENANCES, Asks, Provenance
 from coalmine.evidence.findings import Finding
 from coalmine.evidence.run import Run
+from coalmine.visible import visible
 
 # If the upper limit of the area is below this, the two groups can hardly be told apart without a model.
 HARMLESS_AUC = 0.6
@@ -115,7 +116,10 @@ def _unknown(document: Provenance) -> Iterator[Finding]:
 
 def _overlaps(document: Provenance) -> Iterator[Finding]:
     shared = document.checks.overlaps
+    if document.left_out is not None:
+        title = "Texts that several users have were to be left out"
+        yield finding("CM615", "info", "found", visible(document.left_out), title=title)
     if shared:
-        told = "; ".join(overlap_words(one) for one in shared)
+        told = "; ".join(overlap_words(one, document) for one in shared)
         severity = "medium" if any(spoils(one) for one in shared) else "info"
         yield finding("CM615", severity, "found", f"{told[:1].upper()}{told[1:]}.")  # type: ignore[arg-type]  # one of the two

@@ -10,7 +10,7 @@ import msgspec
 
 from coalmine.audits.provenance.blind_baseline import LEVEL, BlindBaseline
 from coalmine.audits.provenance.data_checks import TimeRanges
-from coalmine.audits.provenance.naming import counted
+from coalmine.audits.provenance.naming import counted, listed, names_of_users
 from coalmine.audits.provenance.options import By
 from coalmine.audits.provenance.overlaps import Overlap
 from coalmine.statistics.provenance.conformal import (
@@ -89,7 +89,7 @@ def _reasons(document: Provenance, asks: Asks) -> Iterator[str]:
         yield f"{_OF[asks]} and texts of non-members are from different times"
     for one in document.checks.overlaps:
         if spoils(one) and asks in spoiled_questions(one):
-            yield overlap_words(one)
+            yield overlap_words(one, document)
 
 
 def _untested(blind: BlindBaseline | None, question: Question) -> str:
@@ -100,7 +100,9 @@ def _untested(blind: BlindBaseline | None, question: Question) -> str:
         return blind.auc.statement
     if blind.smallest_p_value is None or blind.smallest_p_value > LEVEL:
         return f"with {blind.suspects:,} and {blind.non_members:,} of them, no difference could be noticed without a model"
-    found, together = (0, None) if question.deciding is None else (question.deciding.found, question.deciding.p_value)
+    found, together = (
+        (0, None) if question.deciding is None else (question.deciding.found, question.deciding.p_value)
+    )
     if not found and (together is None or together > TOGETHER):
         return ""
     if blind.scores_p_value is None or blind.scores_p_value > LEVEL:
@@ -148,11 +150,17 @@ _GROUPS = {
 }
 
 
-def overlap_words(one: Overlap) -> str:
-    """What two groups share, in words."""
+def overlap_words(one: Overlap, document: Provenance) -> str:
+    """What two groups share, and whose it is, in words."""
     shared = [] if not one.users else [f"{one.users:,} of {one.first_users:,} users"]
     shared += [] if not one.texts else [f"{one.texts:,} of {one.first_texts:,} texts"]
-    return f"{' and '.join(shared)} of {_GROUPS[one.first]} are also among {_GROUPS[one.second]}"
+    if one.first == "non-members":
+        whose = [f"non-member {place}" for place in one.sharing]
+    else:
+        first, names = document.questions[0].rows, names_of_users(document)
+        whose = [names[first[place - 1].user] for place in one.sharing if place <= len(first)]
+    said = f"{' and '.join(shared)} of {_GROUPS[one.first]} are also among {_GROUPS[one.second]}"
+    return f"{said} ({listed(whose)})" if whose else said
 
 
 class QuestionPower(NamedTuple):

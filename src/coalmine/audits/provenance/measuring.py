@@ -31,6 +31,7 @@ from coalmine.audits.provenance.population import ReferencePopulation, ShadowSet
 from coalmine.audits.provenance.queries import Cut, FrequencyTable, Queries, choose_queries
 from coalmine.audits.provenance.repetition import IndexedCorpus
 from coalmine.audits.provenance.results import AblationPoint, Asks, Provenance, Question
+from coalmine.audits.provenance.sharing import without_shared
 from coalmine.audits.provenance.statistics import Available, statistic_named
 from coalmine.audits.provenance.user_checks import NO_SUSPECTS, check_reference_model, check_users
 from coalmine.audits.provenance.users import User
@@ -44,7 +45,7 @@ from coalmine.progress import Progress, Silent
 from coalmine.storage.files import make_directory, together
 from coalmine.visible import visible
 
-_ROLES = ("suspects", "others", "non_members", "reference")
+_ROLES = ("suspects", "others", "non_members", "other_non_members", "reference")
 
 
 class AuditedUsers(NamedTuple):
@@ -52,7 +53,8 @@ class AuditedUsers(NamedTuple):
 
     Attributes:
         suspects: users who are asked about, with the texts that may have been used for training.
-        others: further texts by the same users, for the question whether they took part at all; empty where there are none.
+        others: further texts by suspects, for the question whether they took part at all; empty where there are none. Those by non-members
+            are what they are compared with, and where there are none of these, the first texts of non-members are.
         non_members: users who are known not to be in the training data, to compare with; empty where there are none.
         reference: users whose texts the shadows were trained on, to compare likelihood ratios with; empty where they are not at hand.
         members: the names of the suspects who are in the training data, where the truth is known.
@@ -107,6 +109,11 @@ def audit_provenance(
     """
     given = ProvenanceOptions.of(options, changes)
     given.check()
+    left_out = None
+    if given.drop_shared:
+        groups = Groups(users.suspects, users.others, users.non_members, users.reference)
+        groups, left_out = without_shared(groups, None if users.reference else fit, by=given.by)
+        users = users._replace(suspects=groups.suspects, others=groups.others, non_members=groups.non_members)
     check_users(users, fit, given.by)
     check_reference_model(model, reference_model)
     audit = _Audit(model, users, given, fit, reference_model, indexed)
@@ -118,7 +125,7 @@ def audit_provenance(
         make_directory(folder)
     with open_engine(engine) as opened:
         result = audit.run(opened, ledger, progress or Silent())
-    result = msgspec.structs.replace(result, data_sha256=data_sha256 or {})
+    result = msgspec.structs.replace(result, data_sha256=data_sha256 or {}, left_out=left_out)
     if folder is not None:
         with together():
             result.save(folder)
@@ -141,6 +148,9 @@ class _Audit:
         indexed: IndexedCorpus | None,
     ) -> None:
         self._indexed = indexed
+        asked = {user.name for user in users.suspects}
+        self._others = [user for user in users.others if user.name in asked]
+        self._other_non_members = [user for user in users.others if user.name not in asked]
         self._model, self._users, self._options, self._fit, self._reference = (
             model,
             users,
@@ -154,7 +164,8 @@ class _Audit:
         cut = _counted_tokens(model) if known else str.split
         table = FrequencyTable((text.text for user in counted for text in user.texts), cut)
         self._queries = {
-            role: [_chosen(user, cut, table, options) for user in getattr(users, role)] for role in _ROLES
+            role: [_chosen(user, cut, table, options) for user in group]
+            for role, group in self._groups().items()
         }
         shadows = fit.shadows if fit is not None and view.probabilities else ()
         alike = bool(shadows) and _same_tokens(view, view_of(shadows[0]))
@@ -170,6 +181,16 @@ class _Audit:
             scaling=options.scaling,
             min_share=options.min_share,
             frequencies=FrequencyRanks.of(table.token_counts(model.tokenizer.size)) if known else None,
+        )
+
+    def _groups(self) -> dict[str, Sequence[User]]:
+        users = self._users
+        return dict(
+            zip(
+                _ROLES,
+                (users.suspects, self._others, users.non_members, self._other_non_members, users.reference),
+                strict=True,
+            )
         )
 
     def check(self) -> None:
@@ -208,6 +229,7 @@ class _Audit:
             return ask_users(self._work, group, engine=engine, ledger=ledger, progress=progress, task=task)
 
         suspects, others, non_members = ask("suspects"), ask("others"), ask("non_members")
+        other_non_members = ask("other_non_members")
         if suspects is None:
             raise InputError(NO_SUSPECTS)
         asked = ask("reference") if self._sets.sets else None
@@ -216,7 +238,7 @@ class _Audit:
             if asked is None
             else ReferencePopulation.of(asked.rmia_bits, self._sets)
         )
-        result = self._result(suspects, others, non_members, there)
+        result = self._result(suspects, others, non_members, other_non_members, there)
         return msgspec.structs.replace(result, ablation=self._ablation(engine, ledger, progress))
 
     def _ablation(self, engine: Engine, ledger: Ledger, progress: Progress) -> tuple[AblationPoint, ...]:
@@ -231,17 +253,27 @@ class _Audit:
         )
 
     def _result(
-        self, suspects: Numbers, others: Numbers | None, non_members: Numbers | None, there: Available
+        self,
+        suspects: Numbers,
+        others: Numbers | None,
+        non_members: Numbers | None,
+        other_non_members: Numbers | None,
+        there: Available,
     ) -> Provenance:
+        beside = non_members if other_non_members is None else other_non_members
         questions = [self._question("texts", "suspects", suspects, non_members, there)]
         if others is not None:
-            questions.append(self._question("user", "others", others, non_members, there))
+            questions.append(self._question("user", "others", others, beside, there))
         view, users, options = there.view, self._users, self._options
         blind = _blind(questions[0], users.suspects, users.non_members, (suspects, non_members), options.seed)
         others_blind = None
         if others is not None:
             others_blind = _blind(
-                questions[1], users.others, users.non_members, (others, non_members), options.seed
+                questions[1],
+                self._others,
+                self._other_non_members or users.non_members,
+                (others, beside),
+                options.seed,
             )
         result = Provenance(
             model=self._model.describe(),
@@ -258,7 +290,7 @@ class _Audit:
             checks=self._checks(suspects, non_members),
             words=word_groups(suspects, non_members, options.confidence),
             log_probabilities=log_histogram(suspects, non_members),
-            warnings=tuple(self._warnings(suspects, others, non_members)),
+            warnings=tuple(self._warnings(suspects, others, non_members, other_non_members)),
         )
         return interpreted(result)
 
@@ -271,7 +303,7 @@ class _Audit:
             if numbers is not None
         }
         return check_data(
-            Groups(users.suspects, users.others, users.non_members, users.reference),
+            Groups(users.suspects, self._others, users.non_members, users.reference, self._other_non_members),
             None if users.reference else self._fit,
             unknown if self._work.view.reads_unknown else None,
             fdr=options.fdr,

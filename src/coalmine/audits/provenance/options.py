@@ -67,6 +67,12 @@ class ProvenanceOptions(Options, frozen=True, kw_only=True):
             "first that can be computed of likelihood-ratio, rank-histogram, min-k++ and listed-share (without non-members rank-histogram)."
         ),
     ] = None
+    drop_shared: Annotated[
+        bool,
+        Option(
+            "Leave out texts that several users have, of suspects and of non-members alike, and users who are in two groups."
+        ),
+    ] = False
     fdr: Annotated[float, Option("False-discovery rate: the share of wrong names among those found.")] = 0.05
     top: Annotated[
         int | None,

@@ -42,6 +42,9 @@ class Overlap(msgspec.Struct, frozen=True, kw_only=True):
     first_texts: int
     # None where it is not known.
     second_texts: int | None = None
+    # Who of the first group is, or has a text that is, in the second too: places from 1 on in the order of the corpus, and of the suspects
+    # where these are other texts of theirs.
+    sharing: tuple[int, ...] = ()
 
     @property
     def text_share(self) -> float:
@@ -57,13 +60,15 @@ class Groups(NamedTuple):
     others: Sequence[User] = ()
     non_members: Sequence[User] = ()
     reference: Sequence[User] = ()
+    # Other texts of non-members, which those of suspects are compared with.
+    other_non_members: Sequence[User] = ()
 
     def named(self) -> dict[Group, Sequence[User]]:
         """The groups that there are, by name."""
         named: dict[Group, Sequence[User]] = {
             "suspects": self.suspects,
             "others": self.others,
-            "non-members": self.non_members,
+            "non-members": [*self.non_members, *self.other_non_members],
             "reference": self.reference,
         }
         return {name: users for name, users in named.items() if users}
@@ -109,17 +114,28 @@ def overlaps(
     for first, second in DIFFERENT_TEXTS:
         if first not in hashes:
             continue
+        compared = named and (first, second) in DIFFERENT_USERS
         if second in hashes:
-            users, texts = (
-                len(np.intersect1d(one, other, assume_unique=True))
-                for one, other in zip(hashes[first], hashes[second], strict=True)
+            common = GroupHashes(
+                *(
+                    np.intersect1d(one, other, assume_unique=True)
+                    for one, other in zip(hashes[first], hashes[second], strict=True)
+                )
             )
+            users, texts = len(common.users), len(common.texts)
+            sharing = common.among(there[first], shortest=shortest, cased=cased, named=compared)
         elif second == "reference" and fit is not None:
-            users, texts = _among_reference(there[first], fit, shortest)
+            users, texts, sharing = _among_reference(there[first], fit, shortest, named=compared)
         else:
             continue
-        compared = named and (first, second) in DIFFERENT_USERS
         if texts or (compared and users):
+            if first == "others":
+                places = {user.name: place for place, user in enumerate(groups.suspects)}
+                sharing = [
+                    places[there[first][place].name]
+                    for place in sharing
+                    if there[first][place].name in places
+                ]
             found.append(
                 Overlap(
                     first=first,
@@ -129,6 +145,7 @@ def overlaps(
                     texts=texts,
                     first_texts=len(hashes[first].texts),
                     second_texts=len(hashes[second].texts) if second in hashes else None,
+                    sharing=tuple(place + 1 for place in sharing),
                 )
             )
     return tuple(found)
@@ -153,8 +170,17 @@ def refuse_reference_users(suspects: Sequence[User], reference: Sequence[User] |
         )
 
 
-def _among_reference(users: Sequence[User], fit: KnowsReference, shortest: int) -> tuple[int, int]:
-    """How many users are among the reference users that a fit knows, and how many different texts are."""
-    texts = {form: text for user in users for text, form in long_enough(user.texts, shortest)}
+def _among_reference(
+    users: Sequence[User], fit: KnowsReference, shortest: int, *, named: bool
+) -> tuple[int, int, list[int]]:
+    """How many users are among the reference users that a fit knows, how many different texts are, and who has one of either."""
+    own = [
+        User(user.name, tuple({form: text for text, form in long_enough(user.texts, shortest)}.values()))
+        for user in users
+    ]
+    found = fit.overlap(own)
     # All texts as one user's, so that one that several users have counts once.
-    return len(fit.overlap(users).users), sum(fit.overlap([User("", tuple(texts.values()))]).texts)
+    texts = {form: text for user in own for text, form in long_enough(user.texts, shortest)}
+    together = fit.overlap([User("", tuple(texts.values()))])
+    by_text = {place for place, count in enumerate(found.texts) if count}
+    return len(found.users), sum(together.texts), sorted(by_text | (set(found.users) if named else set()))

@@ -156,6 +156,8 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     # Hashes of the corpora, by role.
     data_sha256: dict[str, str] = {}
     warnings: tuple[str, ...] = ()
+    # What was left out because several users have it, in a sentence; None where that was not asked for.
+    left_out: str | None = None
 
     def question(self, asks: Asks) -> Question | None:
         """One of the two questions, or None where it was not asked."""

@@ -7,7 +7,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from coalmine.audits.provenance.findings import shown_by_itself, some_of_them
-from coalmine.audits.provenance.interpretation import cannot_be_decided, not_interpretable, power_of, power_words
+from coalmine.audits.provenance.interpretation import (
+    cannot_be_decided,
+    not_interpretable,
+    power_of,
+    power_words,
+)
 from coalmine.audits.provenance.naming import counted, names_of_users
 from coalmine.audits.provenance.results import Asks, Provenance, Question, StatisticFacts, UserRow
 from coalmine.evidence.tables import Right, plain_table, rights
@@ -156,9 +161,10 @@ def in_plain_words(document: Provenance, question: Question) -> list[str]:
             f"{why[:1].upper()}{why[1:]} to compare the scores of {whom} with, so nothing can be decided; give some with --non-members."
         ]
     if deciding.calibrated == "shadows":
+        found = deciding.found or 0
         without = f"Because {unread}," if unread else "Without known non-members"
         return [
-            f"{deciding.found or 0:,} of {whom} {_are(deciding.found or 0)} on the member side of the audit classifier (calibrated on shadows).",
+            f"{found:,} of {whom} {_are(found)} on the member side of the audit classifier (calibrated on shadows).",
             f"{without} there are no p-values, and it is not known how many of them are there by mistake.",
         ]
     rate = f"{100 * document.settings.fdr:g}%"
@@ -189,6 +195,7 @@ def in_plain_words(document: Provenance, question: Question) -> list[str]:
     missing = sum(row.score is None for row in question.rows)
     if missing:
         said.append(f"{counted(missing, by)} could not be measured, and nothing is known about them.")
+    said += [] if document.left_out is None else [visible(document.left_out)]
     if found < len(question.rows):
         said.append(f"A {by} that is not found may still be in the training data.")
     return said

@@ -76,6 +76,16 @@ class GroupHashes(NamedTuple):
         texts = np.fromiter((one for one, _ in _hashed_texts(users, shortest)), dtype=np.uint64)
         return cls(np.unique(names), np.unique(texts))
 
+    def among(self, users: Sequence[User], *, shortest: int, cased: bool, named: bool) -> list[int]:
+        """The places of users who have one of these texts, or, if they are `named`, one of these names."""
+        texts, names = set(self.texts.tolist()), set(self.users.tolist())
+        return [
+            place
+            for place, user in enumerate(users)
+            if (named and _hash(name_form(user.name, cased=cased)) in names)
+            or (texts and any(one in texts for one, _ in _hashed_texts([user], shortest)))
+        ]
+
 
 class OwnedTexts(NamedTuple):
     """Which users have which texts: a row for each text of each user, sorted by text; twice the same row is left out."""

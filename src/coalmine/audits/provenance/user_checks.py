@@ -49,11 +49,14 @@ def check_users(users: _Audited, fit: Fit | None, by: By) -> None:
             "about users"
         )
     names = {user.name for user in users.suspects}
-    strangers = [user.name for user in users.others if user.name not in names]
+    known = names | {user.name for user in users.non_members}
+    strangers = [user.name for user in users.others if user.name not in known]
     if strangers:
         raise InputError(
-            f"{len(strangers):,} users have other texts and are not suspects; give other texts by suspects only"
+            f"{len(strangers):,} users have other texts and are neither suspects nor non-members; give other texts by these only"
         )
+    if users.others and not any(user.name in names for user in users.others):
+        raise InputError("none of the other texts is by a suspect; give other texts by suspects too")
     if users.members is not None and not set(users.members) & names:
         raise InputError("none of the users who are said to be members is a suspect; check the names")
     if fit is not None:
