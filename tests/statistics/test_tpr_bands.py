@@ -78,8 +78,9 @@ def test_the_p_value_counts_orders():
 
 
 def test_ties_count_against_the_canaries():
-    assert tpr_p_value([1.0] * 50, [1.0] * 100, 0.1) == 1.0
-    assert tpr_at_fpr([1.0] * 50, [1.0] * 100, 0.1).low == 0.0
+    ins, outs = [1.0] * 50, [0.0] + [1.0] * 99
+    assert tpr_p_value(ins, outs, 0.1) == 1.0
+    assert tpr_at_fpr(ins, outs, 0.1).low == 0.0
 
 
 def test_where_references_are_few_the_lower_limit_is_zero_and_says_what_it_takes():
