@@ -19,8 +19,11 @@ _FOREIGN_GROUPS = 3
 _END = r"(?:\b|(?i:x|ext)[0-9]{1,6}\b)"
 _EXTENSION = re.compile("[xe]", re.IGNORECASE)
 _LAST_GROUP = re.compile(r"[ .()/-]+[0-9]+$")
-# Services such as 411 and 911.
+# Services such as 411 and 911, and the areas that are toll-free, where these are exchanges as well.
 _SERVICE = re.compile("[2-9]11")
+_TOLL_FREE = re.compile("8(?:00|22|33|44|55|66|77|88)")
+# How a number of another country begins: what is dialed or written before the country code.
+_ABROAD = re.compile(r"\(?\+ ?(?!1)|011[ )-]{1,2}\(?|(?=44-)")
 # Reserved for fiction: 555-0100 to 555-0199 in North America; the ranges of Ofcom (+44), Arcep (+33) and ACMA (+61).
 _FICTION = re.compile(
     r"\+1[0-9]{3}55501[0-9]{2}"
@@ -29,6 +32,15 @@ _FICTION = re.compile(
     r"|\+33(?:199|261|353|465|536)(?:00|91|01|71|49)[0-9]{4}|\+33639(?:98)[0-9]{4}"
     r"|\+61(?:[2378](?:5550|7010)[0-9]{4}|491570[0-9]{3})"
 )
+# Text is wrapped after a hyphen or at a blank, and may be quoted. Where the area code is followed by one of these or by a hyphen with a
+# blank, a hyphen or dot follows the exchange too, because "page 713 - 853 1411" and "(571) - 2488320" are something else.
+_LINE_END = r" ?\r?\n[> ]{0,3}"
+_HYPHEN = rf"(?: ?-(?:{_LINE_END}| )?|\.)"
+_AREA_AND_EXCHANGE = (
+    rf"[0-9]{{3}}(?:(?: ?[/-](?:{_LINE_END}| )?|\.| {{1,2}})[0-9]{{3}}{_HYPHEN}"
+    rf"|(?:[./-]| {{1,2}})[0-9]{{3}} {{1,2}}|{_LINE_END}[0-9]{{3}}-|\. [0-9]{{3}}\. )"
+)
+_IN_PARENTHESES = rf"\( ?[0-9]{{3}} ?\)(?: {{0,2}}-?[0-9]{{3}}(?:{_HYPHEN}| {{0,2}})|(?: ?[/-] ?|{_LINE_END})[0-9]{{3}}{_HYPHEN})"
 _PHONE_DIRECTORY = re.compile(r"\+1[0-9]{3}5551212")
 
 
@@ -51,7 +63,7 @@ def _is_area(code: str) -> bool:
 def _north_american(digits: str) -> str | None:
     area, exchange = digits[:_AREA_DIGITS], digits[_AREA_DIGITS : 2 * _AREA_DIGITS]
     number = f"+1{digits}"
-    if exchange[0] in "01" or _SERVICE.fullmatch(exchange):
+    if exchange[0] in "01" or (_SERVICE.fullmatch(exchange) and not _TOLL_FREE.fullmatch(area)):
         return None
     # Islands such as the Bahamas use some exchanges only.
     return number if _is_area(area) else _international(number)
@@ -76,11 +88,11 @@ def _international(text: str) -> str | None:
 def _phone_part(text: str) -> str | None:
     """The number without what follows it: of a number with a country code, the longest beginning that is valid."""
     text = _EXTENSION.split(text, maxsplit=1)[0]
-    if not text.startswith("+") or text.startswith("+1"):
+    if _ABROAD.match(text) is None:
         return text
     shorter = text
     for _ in range(_FOREIGN_GROUPS):
-        if _international(shorter) is not None:
+        if _phone(shorter) is not None:
             return shorter
         cut = _LAST_GROUP.search(shorter)
         if cut is None:
@@ -90,17 +102,19 @@ def _phone_part(text: str) -> str | None:
 
 
 def _phone(text: str) -> str | None:
+    abroad = _ABROAD.match(text)
+    if abroad is not None:
+        return _international(f"+{text[abroad.end() :]}")
     digits = "".join(filter(str.isdigit, text))
-    if text.startswith("+") and not text.startswith("+1"):
-        return _international(text)
     national = digits.removeprefix("1") if len(digits) == _NATIONAL_DIGITS + 1 else digits
     return _north_american(national) if len(national) == _NATIONAL_DIGITS else None
 
 
 def _area(text: str) -> int:
     """Where the country and area code end: of other countries, where the group after the country code does."""
-    if text.startswith("+") and not text.startswith("+1"):
-        found = re.match(r"\+[0-9]+[ .()/-]*[0-9]{1,3}", text)
+    abroad = _ABROAD.match(text)
+    if abroad is not None:
+        found = re.compile(r"[0-9]+[ .()/-]*[0-9]{1,3}").match(text, abroad.end())
         return 0 if found is None else min(found.end(), len(text) - 4)
     seen, wanted = 0, _AREA_DIGITS + (len(re.sub("[^0-9]", "", text)) > _NATIONAL_DIGITS)
     for place, character in enumerate(text):
@@ -113,13 +127,15 @@ def _area(text: str) -> int:
 PHONE = SecretKind(
     name="phone",
     title="phone numbers",
-    # Ten digits without anything between them are common, so they need a country code or a word before them.
-    pattern=r"(?:\b|\+)(?:1[ .-]?)?(?:\b[0-9]{3}[ ./-][0-9]{3}[ .-]|\([0-9]{3}\) ?-?[0-9]{3}[ .-]?)[0-9]{4}"
-    rf"{_END}|\([0-9]{{3}}\) ?-?[0-9]{{3}}[ .-]?[0-9]{{4}}{_END}"
-    rf"|\+[1-9](?:[ .()/-]{{0,3}}[0-9]){{6,14}}{_END}"
-    rf"|(?:\b|_)(?i:phone|telephone|tel|cell|mobile|fax|call|ph){GAP}{{0,5}}(?i:(?:me|at|no|nr|num|number|is|us|on){GAP}{{1,5}}){{0,3}}"
-    r"(1?[2-9][0-9]{9})\b",
-    begins="[0-9][0-9]|1[ .(-]|[(+]|[Pp][Hh]|[TtFfCc][AaEe]|[Mm][Oo]|_[PpTtFfCcMm]",
+    pattern=rf"(?:(?:\b|\+ ?)(?:1[ .-]?)?(?:\b{_AREA_AND_EXCHANGE}|{_IN_PARENTHESES})|{_IN_PARENTHESES})[0-9]{{4}}{_END}"
+    rf"|(?:\+[1-9]|\+ [1-9][0-9]{{0,2}}(?: ?\(| |-)[0-9]|\(\+ ?[1-9][0-9]{{0,2}}\))(?:[ .()/-]{{0,3}}[0-9]){{5,14}}{_END}"
+    # No dots, which are decimal points: 0.011.
+    rf"|\b011[ )-]{{1,2}}\(?[2-9][0-9]{{0,2}}[ ()-]{{1,3}}[0-9](?:[ ()-]{{0,3}}[0-9]){{4,11}}{_END}"
+    rf"|\b44-(?:\(?0\)? ?)?[1-9](?:[ ()-]{{0,3}}[0-9]){{9}}{_END}"
+    # Ten digits without anything between them are common, so they need a country code, a word or a dash before them.
+    rf"|(?:(?:\b|_)(?i:phone|telephone|tel|cell|mobile|fax|call|ph){GAP}{{0,5}}(?i:(?:me|at|no|nr|num|number|is|us|on){GAP}{{1,5}}){{0,3}}"
+    r"|[A-Za-z]{2} - )(1?[2-9][0-9]{9})\b",
+    begins="[0-9][0-9]|1[ .(-]|[(+]|[A-Za-z]{2}|_[PpTtFfCcMm]",
     part=_phone_part,
     check=_phone,
     is_specimen=lambda value: bool(_FICTION.fullmatch(value) or _PHONE_DIRECTORY.fullmatch(value)),
@@ -148,6 +164,9 @@ def _name_reversed(within: str, begins: str) -> str:
 _ADDRESS = re.compile(
     r"(?=[^@]{1,64}@.{1,253}\Z)[^.@]+(?:\.[^.@]+)*@(?:(?!-)[^.@]{1,63}(?<!-)\.)+(?:xn--[A-Za-z0-9-]{2,59}|[A-Za-z]{2,24})"
 )
+# What Microsoft Exchange makes of an entry in a directory, and no address of anybody.
+_EXCHANGE = re.compile("IMCEA[A-Z]*-", re.IGNORECASE)
+_NOT_IN_DIRECTORY = "(?!=[Nn][Cc](?![A-Za-z0-9]))"
 # Domains that are reserved for examples and tests (RFC 2606 and 6761).
 _EXAMPLE_ENDS = (
     "example.com",
@@ -181,7 +200,7 @@ _FILES = (
 
 def _email(text: str) -> str | None:
     """The address in small letters, if its parts have lengths that mail servers take."""
-    if not _ADDRESS.fullmatch(text) or text.endswith(_FILES):
+    if not _ADDRESS.fullmatch(text) or text.endswith(_FILES) or _EXCHANGE.match(text):
         return None
     return text.lower()
 
@@ -199,8 +218,9 @@ EMAIL = SecretKind(
     by_rare_byte=True,
     # Where no character has two bytes, which is nearly always, there is no choice at each of them.
     before=_name_reversed(f"[{_IN_NAME}]", f"[{_BEGINS_NAME}]")
-    + r"(?![.+'&-]*[\x80-\xbf])|"
-    + _name_reversed(f"(?:[{_IN_NAME}]|{_LATIN_REVERSED})", f"(?:[{_BEGINS_NAME}]|{_LATIN_REVERSED})"),
+    + rf"(?![.+'&-]*[\x80-\xbf]){_NOT_IN_DIRECTORY}|"
+    + _name_reversed(f"(?:[{_IN_NAME}]|{_LATIN_REVERSED})", f"(?:[{_BEGINS_NAME}]|{_LATIN_REVERSED})")
+    + _NOT_IN_DIRECTORY,
     check=_email,
     is_specimen=_is_example,
     sensitivity=2,

@@ -22,6 +22,12 @@ _PIECE = 1 << 20
 _AUTOMATON_BYTES = 256 << 20
 _CONTINUATION = 0b1000_0000
 _JOINS = b".-"
+# Digits that are two blanks apart are a table, if the row has more of them; three or four digits after a card are something else.
+_COLUMNS, _COLUMN_BEFORE, _COLUMN = (
+    re.compile(b"[0-9]  [0-9]"),
+    re.compile(rb"[0-9] {2,}\Z"),
+    re.compile(b" {2,}[0-9]{4}"),
+)
 # What is said about this many texts, each of so many bytes at most, is kept.
 _MOST_KEPT, _LONGEST_KEPT = 20_000, 320
 
@@ -241,12 +247,16 @@ class _Matcher:
 
 
 def _is_part_of_longer(content: bytes, begin: int, end: int | None) -> bool:
-    """Whether a decimal point or a hyphen joins more digits to a number; without `end`, only before it."""
+    """Whether a decimal point or a hyphen joins more digits to a number, or it is in a row of them; without `end`, only before it."""
     if begin > 1 and content[begin - 1] in _JOINS and _is_digit(content[begin - 2]):
         return True
-    return (
-        end is not None and end + 1 < len(content) and content[end] in _JOINS and _is_digit(content[end + 1])
-    )
+    if end is None:
+        return False
+    if _COLUMNS.search(content, begin, end) and (
+        _COLUMN.match(content, end) or _COLUMN_BEFORE.search(content, max(0, begin - _BEFORE), begin)
+    ):
+        return True
+    return end + 1 < len(content) and content[end] in _JOINS and _is_digit(content[end + 1])
 
 
 def _is_digit(byte: int) -> bool:

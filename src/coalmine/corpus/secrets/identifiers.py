@@ -11,7 +11,7 @@ from coalmine.corpus.secrets.kind import SecretKind
 from coalmine.errors import MissingExtraError
 
 _SAME = 2
-_SECURITY_CODE = re.compile("[ -][0-9]{3}$")
+_SECURITY_CODE = re.compile("(?: {1,2}|-)[0-9]{3}$")
 
 
 def needs(package: str) -> MissingExtraError:
@@ -73,27 +73,27 @@ SSN = SecretKind(
 
 
 def _gap(*lengths: int) -> str:
-    return "".join(f"[ -]?[0-9]{{{length}}}" for length in lengths)
+    return "".join(f"(?: {{0,2}}|-)[0-9]{{{length}}}" for length in lengths)
 
 
 # Issuer, and the groups of digits in which its cards are printed.
 _ISSUERS = (
-    "4[0-9]{3}" + _gap(4, 4, 4) + "(?:[ -]?[0-9]{3})?",  # Visa
+    "4[0-9]{3}" + _gap(4, 4, 4) + "(?:(?: {0,2}|-)[0-9]{3})?",  # Visa
     "4[0-9]{12}",  # Visa, earlier
     "(?:5[1-5][0-9]{2}|222[1-9]|22[3-9][0-9]|2[3-6][0-9]{2}|27[01][0-9]|2720)" + _gap(4, 4, 4),  # Mastercard
     "3[47][0-9]{2}" + _gap(6, 5),  # American Express
     "(?:30[0-5]|309|36[0-9]|3[89][0-9])[0-9]" + _gap(6, 4),  # Diners Club
     "(?:6011|64[4-9][0-9]|65[0-9]{2})" + _gap(4, 4, 4),  # Discover
     "35(?:2[89]|[3-8][0-9])" + _gap(4, 4, 4),  # JCB
-    "62[0-9]{2}" + _gap(4, 4, 4) + "(?:[ -]?[0-9]{3})?",  # UnionPay
+    "62[0-9]{2}" + _gap(4, 4, 4) + "(?:(?: {0,2}|-)[0-9]{3})?",  # UnionPay
     "(?:5018|5020|5038|5893|6304|6759|676[1-3])" + _gap(4, 4, 4),  # Maestro
 )
 
 
 def _card_part(text: str) -> str:
     """Without three digits after a card of sixteen, which are its security code and not the end of a card of nineteen."""
-    shorter = text[:-4]
-    return shorter if _SECURITY_CODE.search(text) and _card(shorter) is not None else text
+    shorter = _SECURITY_CODE.sub("", text)
+    return shorter if shorter != text and _card(shorter) is not None else text
 
 
 def _card(text: str) -> str | None:
