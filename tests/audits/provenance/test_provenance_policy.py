@@ -2,7 +2,7 @@
 
 import pytest
 
-from coalmine import check, parse_policy
+from coalmine import check, findings_of, parse_policy
 from coalmine.audits.provenance.data_checks import DataChecks
 from coalmine.errors import InputError
 from reports import provenance_runs as made
@@ -43,12 +43,25 @@ def test_nobody_found_is_called_that_and_no_more():
 
 
 def test_the_rate_is_that_of_the_policy_whatever_the_audit_asked_for():
-    document = made.provenance(fdr=0.008)
+    document = made.provenance((9.0, 8.0, 0.0, 0.0), fdr=0.008)
     assert document.questions[0].found() == ()
-    assert only(document).outcome == "holds"
-    assert only(document, lines="no_user_found = true\nfdr = 0.05").outcome == "broken"
-    strict = made.provenance(fdr=0.3)
+    assert "none of 4 users found" in only(document).evidence
+    assert "2 of 4 users found" in only(document, lines="no_user_found = true\nfdr = 0.05").evidence
+    strict = made.provenance((9.0, -30.0), tuple(range(-24, 0)), fdr=0.3)
     assert only(strict, lines="no_user_found = true\nfdr = 0.001").outcome == "not_shown"
+
+
+@pytest.mark.parametrize(
+    ("suspects", "non_members"),
+    [((9.0,) * 10, (0.0,) * 15), (tuple(n / 40 for n in range(20, 77)), made.OTHERS)],
+)
+def test_scores_that_show_together_that_texts_were_used_break_the_rule_too(suspects, non_members):
+    document = made.provenance(suspects, non_members)
+    assert document.questions[0].found() == ()
+    assert any(one.code == "CM601" and one.status == "found" for one in findings_of(made.run_of(document)))
+    broken = only(document)
+    assert broken.outcome == "broken"
+    assert "so texts of some of these users were used, and it cannot be said whose" in broken.evidence
 
 
 def test_chance_breaks_no_rule():

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from coalmine.audits.provenance.findings import some_of_them
 from coalmine.audits.provenance.interpretation import not_interpretable, power_of, power_words
 from coalmine.audits.provenance.naming import counted, listed, names_of_users
 from coalmine.audits.provenance.results import PROVENANCES, Provenance, Question
@@ -17,6 +18,7 @@ from coalmine.evidence.run import Run
 RULE = "provenance.no_user_found"
 NOBODY = "no user found"
 _NON_MEMBERS = "give non-members that are from the same source as the suspects (--non-members)"
+_SAME = "give suspects and non-members (--non-members) from one source, and enough of both that a difference would be noticed"
 _READABLE = "give texts of them that the model can read, or leave them out"
 _AGAIN = "audit other texts of the same users (--others), against more non-members: what was used shows in them too, and chance does not"
 
@@ -24,7 +26,8 @@ _AGAIN = "audit other texts of the same users (--others), against more non-membe
 class ProvenanceRules(msgspec.Struct, frozen=True, kw_only=True):
     """Whether users may be found in the training data, and what an audit must be able to show for that to count."""
 
-    # A user who is found breaks the rule; nobody found is called "no user found", and proves nothing about them.
+    # A user who is found breaks the rule, and so do scores that show together that texts of some were used; nobody found is called "no
+    # user found", and proves nothing about them.
     no_user_found: bool | None = None
     # The false-discovery rate at which users are judged; without it, that of the audit.
     fdr: float | None = None
@@ -79,18 +82,23 @@ def _outcome(document: Provenance, question: Question, asked: _UserRule) -> Rule
     reasons = not_interpretable(document, question.asks)
     if reasons:
         why = f"the scores cannot be interpreted: {'; '.join(reasons)}"
-        return not_shown(asked.name, asked.asks, why, _NON_MEMBERS, 1.0)
+        return not_shown(asked.name, asked.asks, why, _SAME, 1.0)
     tested = [row for row in question.rows if row.adjusted_p_value is not None]
     found = [row for row in tested if (row.adjusted_p_value or 0.0) <= asked.fdr * (1 + 1e-9)]
     against = f"by {deciding.name}, against {counted(len(deciding.non_member_scores), 'non-member')}"
-    if found:
+    if found or (deciding.p_value is not None and deciding.p_value <= asked.level * (1 + 1e-9)):
         names = names_of_users(document)
-        said = listed([names[row.user] for row in found])
+        said = f"{len(found):,} of {counted(len(tested), by)} found {against}: {listed([names[row.user] for row in found])}"
+        if not found:
+            said = (
+                f"none of {counted(len(tested), by)} found {against}, but scores this high, all taken together, occur with probability "
+                f"{deciding.p_value:.2g} otherwise, so {some_of_them(document, question)}"
+            )
         return RuleOutcome(
             rule=asked.name,
             asks=asked.asks,
             outcome="broken",
-            evidence=f"{len(found):,} of {counted(len(tested), by)} found {against}: {said}",
+            evidence=said,
             judged=len(tested),
             settle=_AGAIN,
             chance=deciding.p_value,
@@ -181,8 +189,8 @@ SECTION = PolicySection(
     check=_check,
     template="""\
 #[provenance]
-# Broken if the text of a suspect is found to have been used (`coalmine provenance` with --non-members). If nobody is found, no user
-# was found, and no more than that.
+# Broken if the text of a suspect is found to have been used (`coalmine provenance` with --non-members), or if all scores together show
+# that texts of some were used. If nobody is found, no user was found, and no more than that.
 #no_user_found = true
 # The false-discovery rate that users are judged at, and how many non-members it takes for the rule to count.
 #fdr = 0.05
