@@ -11,13 +11,16 @@ from rich.console import Console
 from coalmine import Estimate, check, findings_of, parse_policy
 from coalmine.audits import ProvenanceOptions
 from coalmine.audits.provenance.blind_baseline import BlindBaseline
+from coalmine.audits.provenance.contradictions import provenance_problems
 from coalmine.audits.provenance.data_checks import DataChecks
 from coalmine.audits.provenance.deciding import decided
+from coalmine.audits.provenance.figures import scores_figure
 from coalmine.audits.provenance.findings import provenance_suspicions
 from coalmine.audits.provenance.table import decision_of, in_plain_words, statistics_table, users_table
 from coalmine.evidence.budget import LEVEL
 from coalmine.randomness import arrays
 from coalmine.reports.conclusion import conclusion_of
+from coalmine.reports.page.html import report_page
 from reports import provenance_runs as made
 
 
@@ -223,6 +226,27 @@ def test_without_a_baseline_that_could_notice_a_difference_nothing_can_be_said(s
         users_table(document, document.questions[0]), statistics_table(document, document.questions[0])
     )
     assert not re.search(rf"(?<!not )found(?! +p of)|of {many}", said.getvalue())
+
+
+def test_scores_that_say_nothing_recognize_nobody_in_any_table_or_file():
+    members = [f"person{place}@example.org" for place in range(1, 5)]
+    document = made.provenance((9.0,) * 4, members=members, blind_baseline=made.blind(4, 199, 0.95, 0.001))
+    (question,) = document.questions
+    assert list(provenance_problems(document)) == []
+    assert {one.found for one in question.statistics} == {None}
+    assert question.deciding.detection.recall.status == "not_measured"
+    page = report_page([made.run_of(document)])
+    for accusing in ("Found: ", "Yes: ", "4 of 4 users", "recall is", "suspects, found"):
+        assert accusing not in page
+
+
+def test_a_figure_finds_nobody_whom_chance_or_the_classifier_alone_puts_there():
+    for document in (
+        made.provenance((9.0,), tuple(range(-24, 0))),
+        made.provenance(non_members=(), classifier=made.FirstFeature()),
+    ):
+        rows = scores_figure(document).rows
+        assert "suspects, found" not in {row[2] for row in rows}
 
 
 def test_an_answer_is_not_plain_where_another_result_discredits_it():

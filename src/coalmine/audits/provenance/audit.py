@@ -184,7 +184,7 @@ def _statistics(document: Provenance, question: Question) -> Detail:
                 one.name,
                 one.decides,
                 one.calibrated,
-                one.found if said else None,
+                one.found,
                 one.p_value if said else None,
                 *rates,
                 one.not_applicable,

@@ -11,7 +11,7 @@ import msgspec
 
 from coalmine.audits.provenance.naming import names_of_users
 from coalmine.audits.provenance.results import PROVENANCES, LogHistogram, Provenance, Question
-from coalmine.audits.provenance.table import ASKS, question_title, strongest_first
+from coalmine.audits.provenance.table import ASKS, decision_of, question_title, strongest_first
 from coalmine.evidence import figures as draw
 from coalmine.evidence.figures import Figure, Panel, Points, Spec
 from coalmine.evidence.run import Run
@@ -85,11 +85,11 @@ def scores_figure(document: Provenance) -> Figure | None:
 
 def _users(document: Provenance, question: Question) -> Points:
     """Suspects, the strongest first, and non-members, who have no names here."""
-    names, deciding = names_of_users(document), question.deciding
+    names, deciding, decide = names_of_users(document), question.deciding, decision_of(document, question)
     points: Points = [
         {
             "user": names[row.user],
-            "kind": _DECIDED.get(row.decision, _NOT_DECIDED),
+            "kind": _DECIDED.get(decide(row), _NOT_DECIDED),
             "score": draw.rounded(row.score, 6),
             "p-value": draw.rounded(row.p_value, 6),
             "adjusted": draw.rounded(row.adjusted_p_value, 6),

@@ -19,6 +19,7 @@ from coalmine.statistics.provenance.conformal import (
     p_value_together,
     smallest_p_value,
 )
+from coalmine.statistics.provenance.detection import undecided
 
 if TYPE_CHECKING:
     from coalmine.audits.provenance.results import Asks, Provenance, Question
@@ -55,10 +56,10 @@ def cannot_be_decided(document: Provenance, question: Question) -> bool:
 
 
 def interpreted(document: Provenance) -> Provenance:
-    """The same result, in which it "cannot be said" of anybody whether they are found by scores that say nothing."""
+    """The same result, in which it "cannot be said" of anybody, or by any statistic, who is found by scores that say nothing."""
     questions = []
     for question in document.questions:
-        rows = question.rows
+        rows, statistics = question.rows, question.statistics
         if cannot_be_decided(document, question):
             rows = tuple(
                 row
@@ -66,7 +67,13 @@ def interpreted(document: Provenance) -> Provenance:
                 else msgspec.structs.replace(row, decision="cannot be said")
                 for row in rows
             )
-        questions.append(msgspec.structs.replace(question, rows=rows))
+            statistics = tuple(
+                msgspec.structs.replace(
+                    one, found=None, detection=None if one.detection is None else undecided(one.detection)
+                )
+                for one in statistics
+            )
+        questions.append(msgspec.structs.replace(question, rows=rows, statistics=statistics))
     return msgspec.structs.replace(document, questions=tuple(questions))
 
 
@@ -81,7 +88,7 @@ def _reasons(document: Provenance, asks: Asks) -> Iterator[str]:
         and question.deciding is not None
         and question.deciding.calibrated == "non-members"
     ):
-        untested = _untested(blind, question)
+        untested = _untested(blind, question, document.settings.fdr)
         if untested:
             yield f"it is not known whether {whom} differ from non-members in more than the training: {untested}"
     times = times_of(document, asks)
@@ -92,7 +99,7 @@ def _reasons(document: Provenance, asks: Asks) -> Iterator[str]:
             yield overlap_words(one, document)
 
 
-def _untested(blind: BlindBaseline | None, question: Question) -> str:
+def _untested(blind: BlindBaseline | None, question: Question, fdr: float) -> str:
     """Why a blind baseline that told nobody apart says nothing: it must be able to notice a difference as large as that of the scores."""
     if blind is None:
         return "whether they can be told apart without any model was not tried"
@@ -100,9 +107,8 @@ def _untested(blind: BlindBaseline | None, question: Question) -> str:
         return blind.auc.statement
     if blind.smallest_p_value is None or blind.smallest_p_value > LEVEL:
         return f"with {blind.suspects:,} and {blind.non_members:,} of them, no difference could be noticed without a model"
-    found, together = (
-        (0, None) if question.deciding is None else (question.deciding.found, question.deciding.p_value)
-    )
+    together = None if question.deciding is None else question.deciding.p_value
+    found = any((row.adjusted_p_value or 1.0) <= fdr * (1 + 1e-9) for row in question.rows)
     if not found and (together is None or together > TOGETHER):
         return ""
     if blind.scores_p_value is None or blind.scores_p_value > LEVEL:

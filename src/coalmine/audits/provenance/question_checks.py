@@ -53,7 +53,7 @@ def question_problems(question: Question, settings: ProvenanceOptions, *, said: 
         yield f"{name}: row {missing[0]} has the scores of other statistics than those that were computed"
         return
     for one in computed.values():
-        yield from _statistic_problems(f"{name}: {one.name}", one, question, settings)
+        yield from _statistic_problems(f"{name}: {one.name}", one, question, settings, said)
     yield from _decision_problems(name, question, settings, said)
 
 
@@ -120,7 +120,7 @@ def _choice_problems(name: str, question: Question, settings: ProvenanceOptions)
 
 
 def _statistic_problems(
-    name: str, one: StatisticFacts, question: Question, settings: ProvenanceOptions
+    name: str, one: StatisticFacts, question: Question, settings: ProvenanceOptions, said: bool
 ) -> Iterator[str]:
     others = one.non_member_scores
     if len(others) > question.non_members:
@@ -138,7 +138,7 @@ def _statistic_problems(
     if not _equal(one.p_value, judged.p_value):
         yield f"{name} has a p-value of all users together that does not follow from theirs"
     decided = [flag for flag in judged.found if flag is not None]
-    found = sum(decided) if decided else None
+    found = sum(decided) if decided and said else None
     if one.found != found:
         yield f"{name} is said to find {_number(one.found)} users, and finds {_number(found)}"
     yield from detection_problems(

@@ -57,7 +57,7 @@ class StatisticFacts(msgspec.Struct, frozen=True, kw_only=True):
     not_applicable: str | None = None
     decides: bool = False
     calibrated: Calibrated = "nothing"
-    # How many users are found by it at the false-discovery rate of the audit.
+    # How many users are found by it at the false-discovery rate of the audit; None where scores say nothing.
     found: int | None = None
     # The probability of scores as high, all taken together, if no suspect is in the training data (`p_value_together`).
     p_value: float | None = None

@@ -98,7 +98,7 @@ def statistics_table(document: Provenance, question: Question) -> Table:
     for one in question.statistics:
         table.add_row(
             one.name,
-            _found(one, question) if said else "",
+            _found(one, question),
             _p_value(one.p_value) if said else "",
             *_rates(one, known=known),
             _remark(one),

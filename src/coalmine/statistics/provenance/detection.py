@@ -64,12 +64,9 @@ def measure_detection(
         )
     level = checked_confidence(confidence)
     there, area = int(truth.sum()), _area(row[truth], row[~truth], level)
-    if decisions is None:
-        open_ = {name: _undecided(name) for name in ("accuracy", "precision", "recall")}
-        return Detection(members=there, non_members=len(row) - there, auc=area, **open_)
     found = int(np.sum(decided & truth))
     right, named = int(np.sum(decided == truth)), int(decided.sum())
-    return Detection(
+    measured = Detection(
         members=there,
         non_members=len(row) - there,
         accuracy=_rate("accuracy", right, len(row), "users", "were decided correctly", level),
@@ -77,10 +74,16 @@ def measure_detection(
         precision=_rate("precision", found, named, "users said to be members", "are members", level),
         recall=_rate("recall", found, there, "members", "were found", level),
     )
+    return undecided(measured) if decisions is None else measured
 
 
-def _undecided(method: str) -> Estimate:
-    return Estimate.not_measured(method, f"{method} cannot be measured: nothing was decided about any user")
+def undecided(found: Detection) -> Detection:
+    """The same, where nothing was decided about any user: the area is all that is measured."""
+    rates = {
+        name: Estimate.not_measured(name, f"{name} cannot be measured: nothing was decided about any user")
+        for name in ("accuracy", "precision", "recall")
+    }
+    return msgspec.structs.replace(found, **rates)
 
 
 def _rate(method: str, count: int, users: int, whom: str, what: str, level: float) -> Estimate:
