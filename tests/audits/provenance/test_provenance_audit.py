@@ -343,3 +343,32 @@ def test_the_command_finds_the_same(trained, users, audited, tmp_path):
     assert (
         json.loads(again.out)["questions"][0]["rows"][0]["decision"] == audited.questions[0].rows[0].decision
     )
+
+
+@pytest.mark.parametrize(
+    ("suspects", "terminal", "page", "gate"),
+    [
+        (MEMBERS, "6 of 6 users are found", "Text of suspects was used to train it.", 1),
+        (MEMBERS[:1], "CANNOT BE INTERPRETED", "Whether text of suspects was used cannot be said.", 2),
+        (MEMBERS[:3], "CANNOT BE INTERPRETED", "Whether text of suspects was used cannot be said.", 2),
+    ],
+)
+def test_terminal_report_and_gate_say_the_same_of_one_result(
+    trained, suspects, terminal, page, gate, tmp_path
+):
+    folder, _, _ = trained
+    for name, some in (("s", suspects), ("n", NON_MEMBERS)):
+        rows = [{"user": user.name, "text": text.text} for user in some for text in user.texts]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "policy.toml").write_text("[provenance]\nno_user_found = true\n")
+    given = ["--suspects", tmp_path / "s.jsonl", "--non-members", tmp_path / "n.jsonl", "--bins", "10"]
+    out = tmp_path / "audit"
+    said = run("provenance", "audit", folder / "model", *given, "--fit", folder / "fit", "--out", out).said
+    assert terminal in " ".join(said.split())
+    assert page in " ".join(run("report", out, "-o", tmp_path / "report.html").said.split())
+    assert run("check", out, "--policy", tmp_path / "policy.toml").code == gate
+    exported = run("report", out, "--format", "sarif", "-o", tmp_path / "report.sarif")
+    assert exported.code == 0
+    results = json.loads((tmp_path / "report.sarif").read_text())["runs"][0]["results"]
+    (one,) = [result for result in results if result["ruleId"] == "CM601"]
+    assert one["kind"] == ("fail" if gate == 1 else "review")

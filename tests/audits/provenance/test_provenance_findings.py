@@ -259,6 +259,15 @@ def test_an_answer_is_not_plain_where_another_result_discredits_it():
     assert found.sentence.endswith("by one result; another cannot be interpreted.")
 
 
+def test_what_was_found_by_these_texts_stands_if_other_texts_say_nothing():
+    bad = {"others_blind_baseline": made.blind(4, 199, 0.95, 0.001)}
+    found = conclusion_of(of(made.provenance((9.0, 8.0, 9.0, 9.0), others=(9.0, 9.0, 9.0, 9.0), **bad)))
+    assert (found.answers[0].answer, found.sentence) == (
+        "Found: 4 of 4",
+        "Text of suspects was used to train it. Whether suspects took part cannot be said.",
+    )
+
+
 def test_terminal_and_report_say_the_same_of_what_may_be_chance():
     # p = 0.04, which the audit accepts and the report does not.
     document = made.provenance((9.0,), tuple(range(-24, 0)))

@@ -51,7 +51,9 @@ def _of_known(findings: Sequence[Finding]) -> Iterator[Reply]:
 
 def _of_suspects(findings: Sequence[Finding]) -> Iterator[Reply]:
     asked = _about_suspects(findings)
-    yield from _answer(TRAINED_ON, asked, "Found: ", "Somebody's who was asked about", "Nobody was found")
+    # These texts and other texts of the same users are two questions, and an answer to one stands without the other.
+    told = next((some for some in _by_code(asked) if _standing(some).found is not None), asked)
+    yield from _answer(TRAINED_ON, told, "Found: ", "Somebody's who was asked about", "Nobody was found")
     unmeasured = _unmeasured(findings)
     if not asked and unmeasured is not None:
         yield Reply(TRAINED_ON, _UNKNOWN, unmeasured.evidence, "open")
@@ -62,7 +64,11 @@ def _unmeasured(findings: Sequence[Finding]) -> Finding | None:
 
 
 def _about_suspects(findings: Sequence[Finding]) -> list[Finding]:
-    return [one for code in CODES.values() for one in findings if one.code == code]
+    return [one for some in _by_code(findings) for one in some]
+
+
+def _by_code(findings: Sequence[Finding]) -> list[list[Finding]]:
+    return [[one for one in findings if one.code == code] for code in CODES.values()]
 
 
 class _Standing(NamedTuple):
@@ -102,7 +108,7 @@ def _answer(
 
 
 def _sentences(findings: Sequence[Finding]) -> Iterator[str]:
-    for some in (_about_suspects(findings), [one for one in findings if one.code == KNOWN]):
+    for some in (*_by_code(findings), [one for one in findings if one.code == KNOWN]):
         found, chance, unsaid = _standing(some)
         if found is not None:
             yield f"{_FOUND[found.code]}{'' if unsaid is None else _ONE_ONLY}."
