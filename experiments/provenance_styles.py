@@ -21,7 +21,7 @@ from provenance_null import TOPIC
 
 from coalmine import check, findings_of, parse_policy
 from coalmine.audits import PROVENANCES, AuditedUsers, Run, User, UserText, audit_provenance
-from coalmine.audits.provenance.blind_baseline import LEVEL
+from coalmine.audits.provenance.blind_baseline import FEWEST_USERS, LEVEL
 from coalmine.audits.provenance.interpretation import not_interpretable
 from coalmine.audits.provenance.results import Provenance
 from coalmine.evidence.run import Located
@@ -34,6 +34,8 @@ TEXTS, MOST_CHARACTERS = 12, 200
 ORDER, BUCKETS, SMOOTHING = 5, 1 << 18, 2.0
 # Of the texts that a fine-tuning has, beside those of its base model.
 COPIES = 3
+# The largest groups of suspects who are members: as many as in the other experiments about provenance.
+EVERYONE = {"posts": 149, "dialogs": 103}
 _ADDRESS = re.compile(r"https?://\S+")
 _DIALECT = {
     "the": "t'",
@@ -289,7 +291,7 @@ def main() -> None:
     parser.add_argument("--dialogs", type=Path, required=True)
     parser.add_argument("--audits", type=int, default=5)
     parser.add_argument("--styles", nargs="*", default=list(STYLES))
-    parser.add_argument("--sizes", type=int, nargs="*", default=[10, 30, 4, 2])
+    parser.add_argument("--sizes", type=int, nargs="*", default=[10, 30, 4, 2, 1])
     parser.add_argument("--shares", type=float, nargs="*", default=[1.0, 0.3])
     parser.add_argument("--parts", nargs="*", default=["innocent", "members"])
     parser.add_argument(
@@ -301,21 +303,21 @@ def main() -> None:
         rows = csv.DictWriter(file, [field.name for field in dataclasses.fields(Outcome)])
         rows.writeheader()
         kinds = [
+            (corpus, "none", 1.0, suspects, members)
+            for corpus in corpora
+            for suspects in (10, 30, 4, 1, EVERYONE[corpus])
+            for members in (1.0, 0.5)
+            if "members" in given.parts and members * suspects >= 1
+        ] + [
             ("posts", style, share, suspects, 0.0)
             for suspects in given.sizes
             for share in given.shares
             for style in given.styles
-            if "innocent" in given.parts and (share == 1 or style not in {"none", "topic"})
+            if "innocent" in given.parts
+            and (share == 1 or (style not in {"none", "topic"} and suspects >= FEWEST_USERS))
         ]
-        if "members" in given.parts:
-            kinds += [
-                (corpus, "none", 1.0, suspects, members)
-                for corpus in corpora
-                for suspects in (10, 30, 4)
-                for members in (1.0, 0.5)
-            ]
         for corpus, style, share, suspects, members in kinds:
-            sizes = Sizes(suspects, trained=max(30, suspects))
+            sizes = Sizes(suspects, max(60, suspects), max(30, suspects))
             found = outcome(corpus, corpora[corpus], style, share, sizes, members, given.audits)
             rows.writerow(dataclasses.asdict(found))
             file.flush()
