@@ -141,7 +141,7 @@ def test_a_family_that_is_stopped_resumes_on_another_engine(number, planted, alo
     assert fork_server.wait(child).code != 0
     assert (tmp_path / "out" / "unfinished.units").exists()
     # The second where a training ended before it was stopped.
-    with pytest.raises(InputError, match="belongs to another run|already holds a model"):
+    with pytest.raises(InputError, match=r"belongs to another run|already holds a model"):
         train_family(planted, out=tmp_path / "out", presets=PRESETS, seeds=SEEDS, **{**SMALL, "hidden": 12})
     train_family(planted, out=tmp_path / "out", presets=PRESETS, seeds=SEEDS, watch=watched(planted), **SMALL)
     assert files_below(tmp_path / "out") == alone
