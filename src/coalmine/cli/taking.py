@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from fractions import Fraction
 from functools import partial, wraps
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -15,6 +16,7 @@ from typer.models import ArgumentInfo, OptionInfo
 
 from coalmine.errors import InputError
 from coalmine.records.options import GIGABYTE, MEGABYTE, Option, Options, described
+from coalmine.storage.files import check_ordinary
 
 
 class Arguments(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,6 +132,9 @@ def _parameter(
 
     def value(given: dict[str, Any]) -> Any:
         found = given.get(name, start)
+        for one in found if isinstance(found, list) else [found]:
+            if isinstance(one, Path):
+                check_ordinary(one)
         return found if to_python is None else to_python(found)
 
     return _Offered([parameter], value)

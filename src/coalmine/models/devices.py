@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from coalmine.errors import InputError, ModelError
+from coalmine.errors import CoalmineError, InputError, ModelError
 from coalmine.storage.decoding import UndecodableError, decode_python_json
+from coalmine.storage.files import read_text
 
 AUTO = "auto"
 # Ways of accelerate to spread the layers of a model over the devices of this machine.
@@ -71,8 +72,8 @@ def read_device_map(given: str | Mapping[str, int | str]) -> str | dict[str, int
     if not given.lstrip().startswith("{"):
         path = Path(given)
         try:
-            text, where = path.read_text(encoding="utf-8"), str(path)
-        except (OSError, UnicodeDecodeError, ValueError):
+            text, where = read_text(path, "the device map"), str(path)
+        except CoalmineError:
             raise InputError(
                 f"a device map is one of {', '.join(SPREADS)}, a JSON object or the name of a file that holds one, got {given!r}"
             ) from None

@@ -19,7 +19,7 @@ import msgspec
 from coalmine.errors import AlteredError, InputError
 from coalmine.records.contradictions import refuse_contradictions
 from coalmine.storage.decoding import UndecodableError, decode_json, names_twice, shown_schema
-from coalmine.storage.files import PRIVATE, PUBLIC, read_written, sha256_of_file, to_json, write_bytes
+from coalmine.storage.files import PRIVATE, PUBLIC, read_bytes, sha256_of_file, to_json, write_bytes
 
 Record = TypeVar("Record")
 
@@ -47,7 +47,7 @@ def sealed(document: Any) -> bytes:
 
 def read_sealed(path: str | os.PathLike[str], what: str) -> bytes:
     """The bytes of a file that `write_sealed` wrote; an AlteredError where they are no longer those."""
-    content = read_written(path, what)
+    content = read_bytes(path, what)
     check_seal(path, content, what)
     return content
 

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from coalmine.records.documents import Document, Origin, is_sealed
-from coalmine.storage.files import read_written
+from coalmine.storage.files import read_bytes
 
 SCHEMA = "coalmine.run/1"
 
 
 def is_ours(path: Path) -> bool:
     """Whether a run.json is one of ours: other programs write files of this name too, without our schema and a checksum."""
-    content = read_written(path, RUN_RECORDS.what)
+    content = read_bytes(path, RUN_RECORDS.what)
     return SCHEMA.encode() in content or is_sealed(content)
 
 

@@ -221,10 +221,17 @@ def check_replaceable(path: Path) -> None:
         raise InputError(
             f"{path} is a symbolic link, which is never replaced or followed; name the file that it points to, or another file"
         )
-    if not stat.S_ISREG(kind):
-        raise InputError(
-            f"{path} is a device, pipe or socket, and only regular files are replaced; name a regular file"
-        )
+    check_ordinary(path)
+
+
+def check_ordinary(path: str | os.PathLike[str]) -> None:
+    """Refuse a device, a pipe or a socket, which would be waited for or read forever; what is not there is another's error."""
+    try:
+        kind = os.stat(_checked(path)).st_mode  # noqa: PTH116 - which takes every kind of path
+    except OSError:
+        return
+    if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
+        raise InputError(f"{os.fspath(path)} is a device, pipe or socket; name a regular file or a directory")
 
 
 def make_directory(path: str | os.PathLike[str]) -> Path:
@@ -310,6 +317,7 @@ def _encodable(document: Any) -> Any:
 
 def read_bytes(path: str | os.PathLike[str], what: str) -> bytes:
     """A file's bytes, or an InputError that calls the file `what`."""
+    check_ordinary(path)
     try:
         return _checked(path).read_bytes()
     except (FileNotFoundError, NotADirectoryError):
@@ -333,19 +341,6 @@ def read_text(path: str | os.PathLike[str], what: str) -> str:
         raise InputError(f"{what} {path} is not UTF-8 ({where}); save it as UTF-8") from None
 
 
-def read_written(path: str | os.PathLike[str], what: str) -> bytes:
-    """The bytes of a file that coalmine writes; a pipe in its place, which would be waited for forever, is rejected."""
-    try:
-        kind = os.stat(_checked(path)).st_mode  # noqa: PTH116 - `read_bytes` puts into words what it raises
-    except OSError:
-        return read_bytes(path, what)
-    if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
-        raise InputError(
-            f"{what} must be a regular file, but {path} is a pipe, a socket or a device; remove it, or name another"
-        )
-    return read_bytes(path, what)
-
-
 def sha256_of_file(path: str | os.PathLike[str]) -> str:
     """The SHA-256 of a file's bytes, in hexadecimal, in constant memory; of a directory of files, that of their names and hashes."""
     try:
@@ -358,6 +353,7 @@ def sha256_of_file(path: str | os.PathLike[str]) -> str:
 
 
 def _sha256(path: str | os.PathLike[str]) -> str:
+    check_ordinary(path)
     with open(_checked(path), "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 

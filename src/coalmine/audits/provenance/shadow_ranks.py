@@ -23,7 +23,7 @@ from coalmine.models.protocols import FloatArray, IntArray, Model, RemoteModel
 from coalmine.models.works import ModelWork
 from coalmine.progress import Progress
 from coalmine.statistics.provenance.rank_histograms import RankHistogram
-from coalmine.storage.files import PRIVATE, read_written, whole_file
+from coalmine.storage.files import PRIVATE, read_bytes, whole_file
 
 TEXTS_AT_A_TIME = 2048
 
@@ -96,7 +96,7 @@ class ShadowRanks(NamedTuple):
 
 def read_ranks(path: Path, key: str | None = None) -> ShadowRanks | None:
     """The ranks in a file; None where they are those of something else than `key`."""
-    content = read_written(path, "the ranks of a shadow model")
+    content = read_bytes(path, "the ranks of a shadow model")
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as saved:
             of, location = msgspec.json.decode(saved["said"].tobytes(), type=tuple[str, str | None])

@@ -19,7 +19,7 @@ from coalmine.models.transformers.libraries import quiet
 from coalmine.models.transformers.model_files import has_tokenizer
 from coalmine.models.transformers.pretrained import load_tokenizer
 from coalmine.records.options import described
-from coalmine.storage.files import read_bytes
+from coalmine.storage.files import check_ordinary, read_bytes
 
 # What else of an SFTConfig has to do with rows. Everything else is about how the model is trained.
 _FURTHER = (
@@ -71,6 +71,7 @@ def rehearsed(directory: Path, data: Any, settings: Mapping[str, Any]) -> Iterat
         data: the rows; see `check_survival`.
         settings: settings of `SftSettings` and further arguments of an SFTConfig, by name; TRL's defaults for others.
     """
+    check_ordinary(settings.get("chat_template_path") or directory)
     if not directory.is_dir() or not has_tokenizer(directory):
         raise ModelError(
             f"{directory} is not the directory of a model with its tokenizer; give that of the model that is to be fine-tuned, or "

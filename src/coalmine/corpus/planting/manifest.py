@@ -165,7 +165,7 @@ class CanarySet(Sequence[Canary]):
         if path.is_dir():
             path /= SECRETS_NAME if _has_only_secrets(path) else MANIFEST_NAME
         try:
-            content = files.read_written(path, "the manifest of planted canaries")
+            content = files.read_bytes(path, "the manifest of planted canaries")
         except ReadError:
             raise  # it does not mean that there is no manifest
         except InputError as error:
