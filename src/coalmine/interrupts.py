@@ -18,9 +18,12 @@ class LastSignal:
 
 
 def treat_sigterm_as_ctrl_c() -> None:
-    """Make SIGTERM, with which a scheduler asks a process to end, act like Ctrl-C; by default it kills."""
+    """Make SIGTERM, with which a scheduler asks a process to end, act like Ctrl-C; by default it kills. Both are noted."""
+    LastSignal.number = None
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _interrupt)
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell may have it ignored
+            signal.signal(signal.SIGINT, _interrupt)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -2,6 +2,8 @@
 
 import errno
 import json
+import os
+import signal
 import stat
 import subprocess
 import sys
@@ -292,6 +294,28 @@ def test_ctrl_c_is_not_a_stack_trace(made, tmp_path):
     assert "again to resume" in told
     assert "Traceback" not in told
     assert (tmp_path / "m" / "unfinished.units").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "library",
+    [
+        # What Python makes of an interruption here, where it would end with its own signal.
+        "exec('os.kill(os.getpid(), {number}); os.getpid()')",
+        # What libraries in C make of one.
+        "try: os.kill(os.getpid(), {number}); os.getpid()\nexcept BaseException: raise ImportError('no numbers') from None",
+    ],
+)
+def test_a_signal_while_a_library_is_imported_is_no_bug(tmp_path, library, number):
+    (tmp_path / "numpy.py").write_text(f"import os\n{library.format(number=number.value)}\n")
+    (tmp_path / "corpus.txt").write_text("some words\n" * 100)
+    command = [sys.executable, "-m", "coalmine", "scan", "corpus.txt", "--out", "out"]
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    ended = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True
+    )
+    assert ended.stderr.strip() == "coalmine: stopped; run the same command again to resume"
+    assert ended.returncode == 128 + number
 
 
 def test_a_reader_that_goes_away_is_not_an_error(made):

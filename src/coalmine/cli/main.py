@@ -43,7 +43,7 @@ from coalmine.cli import (
 )
 from coalmine.cli.run_record import UNREAD
 from coalmine.cli.streams import OutputError, ReaderGoneError, standard_streams, write_stderr
-from coalmine.errors import CoalmineError, UnreadWarning
+from coalmine.errors import CoalmineError, UnreadWarning, WriteError
 from coalmine.interrupts import LastSignal, treat_sigterm_as_ctrl_c
 from coalmine.pages import keep_pages
 from coalmine.storage.system_errors import describe_system_error
@@ -118,6 +118,8 @@ def main() -> NoReturn:
         try:
             _run()
         except Exception:  # noqa: BLE001 - any exception that gets here is a bug
+            if LastSignal.number is not None:  # or what a library in C makes of an interruption
+                _stop()
             write_stderr(visible_lines(traceback.format_exc()))
             write_stderr(
                 "coalmine: this is a bug in coalmine, and nothing can be concluded; please report the traceback above, without anything it "
@@ -154,6 +156,8 @@ def _run() -> NoReturn:
         code = app(standalone_mode=False)
         sys.stdout.flush()
     except CoalmineError as error:
+        if LastSignal.number is not None and not isinstance(error, WriteError):
+            _stop()
         _fail(error)
     except (KeyboardInterrupt, typer.Abort) as stop:  # the library turns the one into the other
         if isinstance(stop.__cause__, EOFError):  # and this too, which is not Ctrl-C
@@ -178,6 +182,7 @@ def _run() -> NoReturn:
 def _stop() -> NoReturn:
     """Exit with the code that shells use for the signal; what was done so far is kept."""
     write_stderr(STOPPED)
+    exec("")  # noqa: S102 - after code in a string was interrupted, Python would end with SIGINT, whatever the exit code
     sys.exit(TERMINATED if LastSignal.number == signal.SIGTERM else INTERRUPTED)
 
 
