@@ -105,6 +105,7 @@ def test_a_stream_has_the_same_tokens_and_numbers(chat):
     ("fields", "says"),
     [
         ({"messages": []}, "messages"),
+        ({"messages": MESSAGES * 100_000}, "messages"),
         ({"messages": [{"role": "user"}]}, "content"),
         ({"messages": [{"role": "system", "content": "x"}, *MESSAGES]}, "drops system turns"),
         ({"messages": [{"role": "tool", "content": "x"}], **OPEN}, "'tool' cannot be continued"),

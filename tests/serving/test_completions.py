@@ -279,6 +279,23 @@ def test_a_text_longer_than_the_model_can_read_is_the_clients_to_mend():
         assert client.choices([5] * 60, **ECHO)
 
 
+def test_a_text_that_must_be_too_long_is_refused_before_it_is_cut_into_tokens(monkeypatch):
+    subwords = byte_level()
+    model = from_transformers(tiny("gpt2", len(subwords)), subwords)  # of 64 places
+    longest = max(len(piece or b"") for piece in model.tokenizer.pieces(first=False))
+    monkeypatch.setattr(type(model.tokenizer), "encode", lambda *_: pytest.fail("it was cut into tokens"))
+    letters = "a" * (64 * longest + 1)
+    with serve(model, port=0) as server, Client(server.url) as client:
+        for path, fields in [
+            ("/completions", {"prompt": letters}),
+            ("/completions", {"prompt": ["a", letters]}),
+            ("/completions", {"prompt": [5] * 1_000_000, **ECHO}),
+            ("/tokenize", {"prompt": letters}),
+        ]:
+            status, document = client.ask(path, fields)
+            assert (status, document["error"]["code"]) == (400, "context_length_exceeded")
+
+
 def test_prompts_of_many_lengths_walk_together_and_are_not_mixed_up():
     model = random_model("transformer", dtype=torch.float64)
     texts = ["", "a", "ab", "abc", "abd", "b", "ab"]

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -215,6 +216,43 @@ def test_a_client_that_goes_away_harms_nobody(url):
             line.sendall(part)
     with Client(url) as client:
         assert client.choices("a", max_tokens=0)
+
+
+def test_the_work_for_a_client_that_went_away_stops(monkeypatch):
+    monkeypatch.setattr(connections, "LEFT_SECONDS", 0.1)
+    model = ScriptedModel(CHARACTERS)
+    plain_step, plain_score, begun = model.step, model.score, threading.Event()
+    steps, scored = [], []
+
+    def slow_step(*arguments):
+        steps.append(begun.set())
+        time.sleep(0.01)
+        return plain_step(*arguments)
+
+    def score(sequences, *, ranks=False):
+        scored.extend(model.tokenizer.decode(sequence.target) for sequence in sequences)
+        return plain_score(sequences, ranks=ranks)
+
+    model.step, model.score = slow_step, score
+    with serve(model, port=0, batch=1) as server:
+
+        def send(**fields):
+            client = Client(server.url)
+            body = json.dumps({"max_tokens": 0, **fields}).encode()
+            head = {"Content-Type": "application/json"}
+            client.connection.request("POST", "/v1/completions", body, head)
+            return client.connection
+
+        computing = send(prompt="a", max_tokens=4096, temperature=0)
+        assert begun.wait(PATIENCE_SECONDS)
+        waiting = send(prompt="waiting", echo=True, logprobs=0)
+        wait_until(lambda: server._batcher._waiting.qsize() == 1)
+        for one in (waiting, computing):
+            one.close()
+        with Client(server.url) as client:
+            assert client.choices("b", **ECHO)
+    assert len(steps) < 2000
+    assert scored == ["b"]
 
 
 def test_connections_are_kept_and_answers_come_at_once(local):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -14,11 +14,20 @@ from starlette.types import Receive, Scope, Send
 
 from coalmine.errors import CoalmineError, ModelOutputError, TooLongError
 from coalmine.models.endpoints.token_texts import TokenTexts
-from coalmine.models.protocols import Model
+from coalmine.models.protocols import Model, max_length
 from coalmine.serving.admission import HEALTH, Gate
 from coalmine.serving.chat import read_chat, streamed_answer, whole_answer
 from coalmine.serving.completions import Batcher, check_possible
-from coalmine.serving.requests import Completion, RefusedError, json_response, read_completion, read_tokenize
+from coalmine.serving.requests import (
+    Completion,
+    RefusedError,
+    json_response,
+    read_completion,
+    read_tokenize,
+    too_long,
+)
+
+_Answer = TypeVar("_Answer")
 
 
 class Application:
@@ -31,6 +40,9 @@ class Application:
         self._model, self._name, self._seed = model, name, seed
         self._since = int(time.time())
         self._texts = TokenTexts(model.tokenizer)
+        # A longer text has more tokens than the model reads, whatever they are.
+        longest = max_length(model)
+        self._most_characters = None if longest is None else longest * self._texts.longest_piece
         self.batcher = Batcher(model, self._texts, most=batch)
         self._answers = {
             **{f"GET {path}": self._health for path in HEALTH},
@@ -47,7 +59,7 @@ class Application:
         asked = f"{scope['method']} {scope['raw_path'].decode('ascii')}"
         try:
             body = await Request(scope, receive).body()
-            answer = await self._answers.get(asked, self._nothing)(body)
+            answer = await _while_connected(receive, self._answers.get(asked, self._nothing)(body))
             response = answer if isinstance(answer, Response) else json_response(answer)
         except ClientDisconnect:  # or the connection refused the rest of the request
             return
@@ -86,17 +98,21 @@ class Application:
 
     async def _tokenize(self, body: bytes) -> dict[str, Any]:
         # In another thread, as below, so that others are answered meanwhile.
-        ids = await asyncio.to_thread(read_tokenize, body, self._model, self._name)
+        ids = await asyncio.to_thread(read_tokenize, body, self._model, self._name, self._most_characters)
         written = [self._texts.written(token, first=place == 0) for place, token in enumerate(ids)]
         return {"object": "tokens", "model": self._name, "tokens": written, "ids": ids}
 
     async def _completions(self, body: bytes) -> dict[str, Any]:
-        asked = await asyncio.to_thread(read_completion, body, self._model, self._name, seed=self._seed)
+        asked = await asyncio.to_thread(
+            read_completion, body, self._model, self._name, self._most_characters, seed=self._seed
+        )
         choices, usage = await self._written(asked)
         return {**self._begin("cmpl", body), "object": "text_completion", "choices": choices, "usage": usage}
 
     async def _chat(self, body: bytes) -> dict[str, Any] | Response:
-        asked = await asyncio.to_thread(read_chat, body, self._model, self._name, seed=self._seed)
+        asked = await asyncio.to_thread(
+            read_chat, body, self._model, self._name, self._most_characters, seed=self._seed
+        )
         choices, usage = await self._written(asked)
         begin = self._begin("chatcmpl", body)
         if asked.stream:
@@ -110,14 +126,26 @@ class Application:
 
     async def _written(self, asked: Completion) -> tuple[list[dict[str, Any]], dict[str, int]]:
         """The choices, and how many tokens were read and written."""
-        check_possible(self._model, asked)
         try:
+            check_possible(self._model, asked)
             choices, written = await self.batcher.ask(asked)
         except (IndexError, TooLongError):
             # Ids were checked, so what a network did not find is a position: it has an embedding for each, and these are too few.
             longest = max(map(len, asked.prompts)) + asked.max_tokens
-            said = f"the model cannot read a text of {longest} tokens; its own context is probably shorter"
-            raise RefusedError(400, "context_length_exceeded", said) from None
+            raise too_long(f"{longest:,} tokens") from None
         read = sum(map(len, asked.prompts))
         usage = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
         return choices, usage
+
+
+async def _while_connected(receive: Receive, answering: Coroutine[Any, Any, _Answer]) -> _Answer:
+    """An answer; ClientDisconnect if its client leaves first."""
+    work, leaving = asyncio.ensure_future(answering), asyncio.ensure_future(receive())
+    try:
+        await asyncio.wait({work, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            raise ClientDisconnect
+        return work.result()
+    finally:
+        work.cancel()
+        leaving.cancel()

@@ -12,7 +12,14 @@ from starlette.responses import Response
 from coalmine.errors import CoalmineError, InputError, NotMeasurableError
 from coalmine.models.protocols import ChatModel, Model, max_length
 from coalmine.records.chat import Frame, Role, Turn
-from coalmine.serving.requests import Completion, RefusedError, checked, named_fields, refuse_unsupported
+from coalmine.serving.requests import (
+    Completion,
+    RefusedError,
+    check_characters,
+    checked,
+    named_fields,
+    refuse_unsupported,
+)
 
 # Tokens of an answer where the request names no number and the model could write more.
 USUAL_LENGTH = 1024
@@ -65,7 +72,7 @@ class _Streaming(msgspec.Struct, frozen=True):
 class _AskedChat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The fields of a request that mean something else here than in completions, or only here."""
 
-    messages: Annotated[list[_ChatMessage], msgspec.Meta(min_length=1)]
+    messages: Annotated[list[_ChatMessage], msgspec.Meta(min_length=1, max_length=1024)]
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     logprobs: bool = False
@@ -76,7 +83,9 @@ class _AskedChat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     stream_options: _Streaming = _Streaming()
 
 
-def read_chat(body: bytes, model: Model, name: str, *, seed: int) -> ChatCompletion:
+def read_chat(
+    body: bytes, model: Model, name: str, most_characters: int | None, *, seed: int
+) -> ChatCompletion:
     """The request in a body; `name` is what the model is served as, `seed` is for requests that name none."""
     if not isinstance(model, ChatModel):
         raise RefusedError(404, "no_chat_template", _NO_TEMPLATE)
@@ -88,6 +97,7 @@ def read_chat(body: bytes, model: Model, name: str, *, seed: int) -> ChatComplet
         given["stop"] = [given["stop"]]
     if asked.top_logprobs and not asked.logprobs:
         raise InputError("top_logprobs needs logprobs; ask with logprobs: true")
+    check_characters(["".join(message.turn.content for message in asked.messages)], most_characters)
     prompt = _prompt(model, asked)
     length = asked.max_tokens if asked.max_completion_tokens is None else asked.max_completion_tokens
     if length is None:

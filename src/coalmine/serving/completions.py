@@ -10,14 +10,22 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from coalmine.errors import ModelOutputError, NotMeasurableError
+from coalmine.errors import ModelOutputError, NotMeasurableError, TooLongError
 from coalmine.models.endpoints.token_texts import TokenTexts
 from coalmine.models.inference.sampling import continue_prompts, draw
-from coalmine.models.protocols import FloatArray, Lister, Model, Scorer, Stepper, TokenSequence
+from coalmine.models.protocols import (
+    FloatArray,
+    Lister,
+    Model,
+    Scorer,
+    Stepper,
+    TokenSequence,
+    max_length,
+)
 from coalmine.randomness import arrays
 from coalmine.serving.requests import Completion
 
@@ -25,11 +33,20 @@ ABOVE_ZERO_BITS = 1e-3  # what rounding may make of a log-probability of 0
 NATS = math.log(2)  # in a bit
 
 Answered = tuple[list[dict[str, Any]], int]
-_Waiting = tuple[Completion, "Future[Answered]"]
+MOST_SCORED = 32  # texts at a time, between which it is seen whether a client has left
+
+
+class _Waiting(NamedTuple):
+    request: Completion
+    future: Future[Answered]
+    left: threading.Event  # the client has
 
 
 def check_possible(model: Model, request: Completion) -> None:
     """Refuse a request that this model cannot answer, and say why."""
+    most, longest = max_length(model), max(map(len, request.prompts), default=0)
+    if most is not None and longest > most:
+        raise TooLongError(f"a text of {longest} tokens is longer than the {most} that the model can read")
     if request.logprobs is not None and not isinstance(model, Scorer):
         raise NotMeasurableError("this model does not give the probabilities of tokens; ask without logprobs")
     if request.logprobs and not isinstance(model, Lister):
@@ -50,9 +67,13 @@ class Batcher:
 
     async def ask(self, request: Completion) -> Answered:
         """The choices, in OpenAI's shape, and how many tokens were generated; what the model raises is raised here."""
-        future: Future[Answered] = Future()
-        self._waiting.put((request, future))
-        return await asyncio.wrap_future(future)
+        one = _Waiting(request, Future(), threading.Event())
+        self._waiting.put(one)
+        try:
+            return await asyncio.wrap_future(one.future)
+        except asyncio.CancelledError:
+            one.left.set()
+            raise
 
     def close(self, *, patience: float) -> None:
         """End the thread, after what it computes, if that takes no more than `patience` seconds."""
@@ -72,28 +93,31 @@ class Batcher:
                     self._waiting.put(None)  # for the loop above, which it ends
                     break
                 batch.append(one)
-            # A request whose client the server has stopped waiting for is not computed.
-            self._settle([one for one in batch if one[1].set_running_or_notify_cancel()])
+            # A request whose client has left, or waits no longer, is not computed.
+            self._settle([one for one in batch if one.future.set_running_or_notify_cancel()])
 
     def _settle(self, batch: Sequence[_Waiting]) -> None:
         try:
-            answers = _complete(self._model, self._texts, [request for request, _ in batch])
+            answers = _complete(self._model, self._texts, batch)
         except Exception as problem:  # noqa: BLE001 - raised again where the request was made
             if len(batch) == 1:
-                batch[0][1].set_exception(problem)
+                batch[0].future.set_exception(problem)
             else:  # one of them is at fault: the others are answered as if it had not been there
                 for one in batch:
                     self._settle([one])
         else:
-            for (_, future), answer in zip(batch, answers, strict=True):
-                future.set_result(answer)
+            for one, answer in zip(batch, answers, strict=True):
+                one.future.set_result(answer)
 
 
-def _complete(model: Any, texts: TokenTexts, requests: Sequence[Completion]) -> list[Answered]:
-    """The answers to several requests, which are computed together."""
+def _complete(model: Any, texts: TokenTexts, batch: Sequence[_Waiting]) -> list[Answered]:
+    """The answers to several requests, which are computed together; what a client that has left gets is not complete."""
     rows = [
-        [Draft(request, *which, texts) for which in product(range(len(request.prompts)), range(request.n))]
-        for request in requests
+        [
+            Draft(one, *which, texts)
+            for which in product(range(len(one.request.prompts)), range(one.request.n))
+        ]
+        for one in batch
     ]
     choices = [choice for its in rows for choice in its]
     if writing := [choice for choice in choices if choice.request.max_tokens]:
@@ -104,6 +128,21 @@ def _complete(model: Any, texts: TokenTexts, requests: Sequence[Completion]) -> 
             length=max(choice.request.max_tokens for choice in writing),
         )
     scored = [choice for choice in choices if choice.shown and choice.request.logprobs is not None]
+    for begin in range(0, len(scored), MOST_SCORED):
+        _score(model, [one for one in scored[begin : begin + MOST_SCORED] if not one.left.is_set()])
+    return [
+        ([], 0)
+        if one.left.is_set()
+        else (
+            [draft.answer(index) for index, draft in enumerate(its)],
+            sum(len(draft.written) for draft in its),
+        )
+        for one, its in zip(batch, rows, strict=True)
+    ]
+
+
+def _score(model: Any, scored: Sequence[Draft]) -> None:
+    """Give choices their numbers."""
     if scored:
         for choice, score in zip(scored, model.score([one.text(model) for one in scored]), strict=True):
             _check_bits(score.log2_probabilities)
@@ -113,18 +152,15 @@ def _complete(model: Any, texts: TokenTexts, requests: Sequence[Completion]) -> 
         tops = model.likeliest([choice.text(model) for choice in listed], k=most)
         for choice, its in zip(listed, tops, strict=True):
             choice.listed = its
-    return [
-        ([one.answer(index) for index, one in enumerate(its)], sum(len(one.written) for one in its))
-        for its in rows
-    ]
 
 
 class Draft:
     """One choice while it is written: its tokens, and the text that they make."""
 
-    def __init__(self, request: Completion, prompt: int, number: int, texts: TokenTexts) -> None:
+    def __init__(self, one: _Waiting, prompt: int, number: int, texts: TokenTexts) -> None:
         """Choice `number` for prompt number `prompt` of a request."""
-        self.request, self.prompt = request, request.prompts[prompt]
+        request = one.request
+        self.request, self.left, self.prompt = request, one.left, request.prompts[prompt]
         self.written: list[int] = []
         self.shown: list[int] = []
         self.bits: list[float] = []  # the log2 probability of each token that is shown
@@ -142,6 +178,8 @@ class Draft:
 
     def extend(self, log2_probabilities: FloatArray, ends: frozenset[int]) -> int | None:
         """Choose the next token; `ends` are tokens that end a document or a turn. Returns it if more are to come."""
+        if self.left.is_set():
+            return None
         request = self.request
         _check_bits(log2_probabilities.max())  # NaN where any is; minus infinity is allowed elsewhere
         token = draw(log2_probabilities, request.temperature, request.top_p, self._random.random())

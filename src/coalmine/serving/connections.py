@@ -21,6 +21,7 @@ IDLE_SECONDS = 120
 REQUEST_SECONDS = 60  # from the first byte of a request to its last
 # What follows a refusal is read and dropped for so long: a connection that is closed with bytes unread may lose its last answer.
 DISCARD_SECONDS = 2
+LEFT_SECONDS = 10  # in which a client that will send no more can be answered; then it is taken to have left
 PATIENCE_SECONDS = 10  # for the answers to what came before a server stops
 FAREWELL_SECONDS = 1  # in which the last answers of a server that stops can be read
 
@@ -72,10 +73,13 @@ class StrictConnection(H11Protocol):
             super().data_received(data)
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Keep the connection open while a client that has sent its last byte waits for an answer."""
+        """Keep the connection open for a short while, because a client that has sent its last byte may wait for an answer."""
         self.conn.receive_data(b"")
         self.handle_events()
-        return not self._refused and self.cycle is not None and not self.cycle.response_complete
+        waits = not self._refused and self.cycle is not None and not self.cycle.response_complete
+        if waits:
+            self.loop.call_later(LEFT_SECONDS, self.transport.abort)
+        return waits
 
     def handle_events(self) -> None:
         """Read what has come; a request that has begun must be complete in time, or a slow client would keep its place for ever."""

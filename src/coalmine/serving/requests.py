@@ -65,7 +65,22 @@ class _Tokenize(msgspec.Struct, forbid_unknown_fields=True):
     prompt: str
 
 
-def read_completion(body: bytes, model: Model, name: str, *, seed: int) -> Completion:
+def too_long(what: str) -> RefusedError:
+    """The refusal of a text that does not fit into the model."""
+    said = f"the model cannot read a text of {what}; its own context is probably shorter"
+    return RefusedError(400, "context_length_exceeded", said)
+
+
+def check_characters(texts: Sequence[str], most: int | None) -> None:
+    """Refuse a text that is too long whatever its tokens are, before minutes and gigabytes are spent on cutting it into tokens."""
+    longest = max(map(len, texts), default=0)
+    if most is not None and longest > most:
+        raise too_long(f"{longest:,} characters")
+
+
+def read_completion(
+    body: bytes, model: Model, name: str, most_characters: int | None, *, seed: int
+) -> Completion:
     """The request in a body; `name` is what the model is served as, `seed` is for requests that name none."""
     given = {"seed": seed} | named_fields(body, name, ignored={"user", "stream_options"})
     # A neutral value is accepted and any other refused: to ignore one would silently change numbers.
@@ -75,7 +90,7 @@ def read_completion(body: bytes, model: Model, name: str, *, seed: int) -> Compl
         raise InputError("this server does not support best_of; ask for n choices and choose among them")
     refuse_unsupported(given, _UNSUPPORTED)
     if "prompt" in given:
-        given["prompt"] = _token_ids(given["prompt"], model.tokenizer)
+        given["prompt"] = _token_ids(given["prompt"], model.tokenizer, most_characters)
     if isinstance(given.get("stop"), str):
         given["stop"] = [given["stop"]]
     asked = checked(given, Completion)
@@ -92,10 +107,12 @@ def refuse_unsupported(given: dict[str, Any], fields: Sequence[str]) -> None:
             raise InputError(f"this server does not support {field}; ask without it")
 
 
-def read_tokenize(body: bytes, model: Model, name: str) -> list[int]:
+def read_tokenize(body: bytes, model: Model, name: str, most_characters: int | None) -> list[int]:
     """The token ids of the text in a body."""
     given = named_fields(body, name, ignored={"user", "stream_options"})
-    return model.tokenizer.encode(checked(given, _Tokenize).prompt)
+    text = checked(given, _Tokenize).prompt
+    check_characters([text], most_characters)
+    return model.tokenizer.encode(text)
 
 
 def json_response(
@@ -124,13 +141,14 @@ def checked(given: Any, kind: type[_Record]) -> _Record:
         raise InputError(f"the request has a wrong field: {problem}") from None
 
 
-def _token_ids(prompt: Any, tokenizer: Tokenizer) -> tuple[tuple[int, ...], ...]:
+def _token_ids(prompt: Any, tokenizer: Tokenizer, most_characters: int | None) -> tuple[tuple[int, ...], ...]:
     """One sequence of ids per prompt: the prompt may be a text, texts, ids, or lists of ids."""
     if prompt == []:
         raise InputError("prompt is an empty list; give a text, texts, token ids, or lists of token ids")
     several = isinstance(prompt, list) and isinstance(prompt[0], str | list)
     prompts = prompt if several else [prompt]
     if all(isinstance(one, str) for one in prompts):
+        check_characters(prompts, most_characters)
         return tuple(tuple(tokenizer.encode(one)) for one in prompts)
     try:
         lists = msgspec.convert(prompts, tuple[tuple[int, ...], ...])

@@ -20,6 +20,11 @@ class TokenTexts:
         self._first = tokenizer.pieces(first=True)
         self._further = tokenizer.pieces(first=False)
 
+    @property
+    def longest_piece(self) -> int:
+        """The most bytes that a token can add to a text."""
+        return max(len(piece or b"") for piece in (*self._first, *self._further))
+
     def piece(self, token: int, *, first: bool) -> bytes:
         """What a token adds to a text, in UTF-8; `first` where it begins the text."""
         return self._piece(token, first=first) or b""
