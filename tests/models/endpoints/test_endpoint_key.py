@@ -1,6 +1,11 @@
 """Addresses and keys of endpoints, and the pieces of a text: what cannot be meant is refused, and a key goes to the server only."""
 
+import base64
 import itertools
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
@@ -137,6 +142,60 @@ def test_a_server_that_sends_the_key_back(url, monkeypatch, tmp_path, status):
     assert "sk-0123456789" not in str(problem.value)
     assert "\x1b" not in str(problem.value)
     assert all(b"sk-0123456789" not in path.read_bytes() for path in tmp_path.iterdir())
+
+
+LONG_KEY = "sk-Ab12cD34eF56gH78iJ90"
+DISGUISES = {
+    "upper": str.upper,
+    "swapped": str.swapcase,
+    "split": " ".join,
+    "lines": "-\n".join,
+    "reversed": lambda key: key[::-1],
+    "url": lambda key: "".join(f"%{ord(letter):02x}" for letter in key),
+    "quoted": lambda key: quote(key.replace("-", "/"), safe="").replace("%2F", "%2D"),
+    "hexadecimal": lambda key: key.encode().hex(),
+    "base64": lambda key: base64.b64encode(key.encode()).decode(),
+    "base64 of more": lambda key: base64.b64encode(b"Bearer " + key.encode()).decode(),
+    "escaped": lambda key: "".join(f"&#x{ord(letter):x};" for letter in key),
+}
+
+
+@pytest.mark.parametrize("status", [200, 302, 400, 401, 429, 500])
+@pytest.mark.parametrize("disguise", DISGUISES)
+def test_a_key_is_not_shown_in_other_letters_either(monkeypatch, disguise, status):
+    monkeypatch.setenv("COALMINE_API_KEY", LONG_KEY)
+    shown = DISGUISES[disguise](LONG_KEY)
+    said = json.dumps({"error": {"message": shown, "code": shown}, "data": [{"id": shown}, {"id": "b"}]})
+
+    class Hostile(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(status)
+            self.send_header("Location", f"http://{quote(shown)}.example")
+            self.end_headers()
+            self.wfile.write(said.encode())
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hostile) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        with pytest.raises((ModelError, ModelOutputError, NotMeasurableError)) as problem:
+            connect(f"http://127.0.0.1:{server.server_port}/v1", retries=0)
+        server.shutdown()
+    for form in (shown, repr(shown)[1:-1], quote(shown), " ".join(shown.split())):
+        assert form.casefold() not in str(problem.value).casefold()
+
+
+def test_what_a_server_says_in_the_words_of_the_api_is_shown_whatever_was_sent(url, monkeypatch):
+    monkeypatch.setenv("COALMINE_API_KEY", LONG_KEY)
+    error = {"message": "logprobs are off", "code": "unsupported_parameter", "param": "logprobs"}
+    said = json.dumps({"error": error}).encode()
+    with twisted(url, lambda *_: (400, said)) as place, pytest.raises(ModelError) as problem:
+        connect(place.url)
+    assert "status 400: unsupported_parameter, logprobs" in str(problem.value)
+    monkeypatch.delenv("COALMINE_API_KEY")
+    with twisted(url, lambda *_: (400, said)) as place, pytest.raises(ModelError, match="logprobs are off"):
+        connect(place.url)
 
 
 @pytest.mark.parametrize("shift", range(280, 300, 4))

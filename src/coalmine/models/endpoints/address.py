@@ -6,6 +6,7 @@ import ipaddress
 import os
 import re
 import unicodedata
+from base64 import b64encode
 from urllib.parse import urlsplit
 
 from coalmine.errors import InputError
@@ -13,7 +14,10 @@ from coalmine.errors import InputError
 KEY_VARIABLE = "COALMINE_API_KEY"
 # A shorter key may be part of an ordinary word, so finding it in an answer means nothing.
 SHORTEST_KEY_TO_LOOK_FOR = 8
+SHORTEST_KEY_IN_DISGUISE = 12
 LONGEST_SHOWN = 300
+_LOWER = bytes(range(256)).lower()
+_SEPARATORS = bytes(byte for byte in range(256) if not chr(byte).isascii() or not chr(byte).isalnum())
 # No spaces and no control characters.
 _OF_URLS = re.compile("[!-~]+")
 
@@ -25,10 +29,11 @@ class Key:
     Key(hidden)
     """
 
-    __slots__ = ("_value",)
+    __slots__ = ("_disguised", "_value")
 
     def __init__(self, value: str | None) -> None:
         self._value = value
+        self._disguised = _disguised((value or "").encode())
 
     def __repr__(self) -> str:
         return "Key(hidden)" if self._value else "Key(none)"
@@ -51,9 +56,31 @@ class Key:
         return line if len(line) <= LONGEST_SHOWN else f"{line[:LONGEST_SHOWN]}…"
 
     def occurs_in(self, content: bytes) -> bool:
-        """Whether a server sends the key back."""
+        """Whether a server sends the key back, also in other letters: upper case, split, reversed, as hexadecimal, in base64, ..."""
         long_enough = self._value is not None and len(self._value) >= SHORTEST_KEY_TO_LOOK_FOR
-        return long_enough and (self._value or "").encode() in content
+        if long_enough and (self._value or "").encode() in content:
+            return True
+        plain = _plain(content) if self._disguised else b""
+        return any(form in plain for form in self._disguised)
+
+
+def _plain(content: bytes) -> bytes:
+    """The letters and digits of a text, in lower case."""
+    return re.sub(rb"\\[nrt]", b"", content).translate(_LOWER, _SEPARATORS)
+
+
+def _disguised(key: bytes) -> tuple[bytes, ...]:
+    """The letters and digits of a key in other writings; none of a key that is too short, or that ordinary words may be."""
+    plain = _plain(key)
+    if len(plain) < SHORTEST_KEY_IN_DISGUISE or plain.isalpha():
+        return ()
+    quoted = re.sub(rb"[^A-Za-z0-9]", lambda found: b"%02x" % ord(found[0]), key)
+    # In base64, the letters at both ends depend on what is around the key.
+    base64 = [
+        b64encode(bytes(shift) + key)[-(-shift * 4 // 3) : (shift + len(key)) * 4 // 3] for shift in range(3)
+    ]
+    numbers = [b"".join(form % byte for byte in key) for form in (b"%02x", b"x%x", b"u%04x", b"%d", b"%03o")]
+    return tuple(_plain(form) for form in (key, key[::-1], quoted, *base64, *numbers))
 
 
 def checked_url(url: str) -> str:

@@ -93,6 +93,8 @@ class Client:
         self.request_fields = dict(request_fields or {})
         self.answered_from_cache = 0
         self.recognizer: Recognizer | None = None
+        # Set while the server is tested, with texts that are no secret.
+        self.quotes_errors = False
         self.ids_are_unique = False
         self.recognition = Recognition(connection, model)
         self._schedule = ProbeSchedule()
@@ -366,7 +368,7 @@ class Client:
             most_tokens=most_tokens,
             most_bytes=min(MOST_BYTES, BYTES_OF_AN_ANSWER + bytes_of_a_token * most_tokens),
             stop=stop,
-            hide=question.prompt,
+            hide="" if self.quotes_errors else question.prompt,
         )
 
     def _refuse_stale(self, question: EndpointQuestion, answer: EndpointAnswer) -> None:

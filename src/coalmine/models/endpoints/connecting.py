@@ -150,7 +150,10 @@ def connect(
         concurrency=told.concurrency,
         progress=progress,
     )
-    capability = _recognized(client, _probed(client, told, probe_texts), told)
+    client.quotes_errors = True
+    found = _probed(client, told, probe_texts)
+    client.quotes_errors = False
+    capability = _recognized(client, found, told)
     _warn_unless_greedy(capability, f"{name!r} at {connection.url}")
     return _ADAPTERS[capability.name](client, capability, context=told.context, local=local)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email.utils
+import re
 import threading
 import time
 import weakref
@@ -22,13 +23,19 @@ from coalmine.models.endpoints.transport import MOST_BYTES, HttpReply, Transport
 T = TypeVar("T")
 
 MOST_READ_OF_AN_ERROR = 100_000
-# A quote from a text in a server's error is hidden if it has at least this many characters.
-SHORTEST_QUOTE = 12
-HIDDEN = "[text]"
+# What is shown of a server's error whatever was sent; its other words may be the key or the text in other letters.
+WORDS_OF_THE_API = frozenset({
+    "authentication_error", "billing_hard_limit_reached", "content_filter", "context_length_exceeded", "echo", "insufficient_quota",
+    "invalid_api_key", "invalid_request_error", "logprobs", "max_completion_tokens", "max_tokens", "messages", "model", "model_not_found",
+    "n", "not_found_error", "overloaded_error", "permission_error", "prompt", "rate_limit_exceeded", "seed", "server_error",
+    "stop", "stream", "temperature", "top_logprobs", "top_p", "unsupported_parameter", "unsupported_value", "BadRequestError",
+    "NotFoundError",
+})  # fmt: skip
 LONGEST_BACK_OFF_SECONDS = 60.0
 LONGEST_RETRY_AFTER_SECONDS = 600.0
 LONGEST_TIMEOUT_SECONDS = 86_400.0
 # Statuses after which another try may succeed, besides 5xx.
+_HOST = re.compile(r"[a-z0-9.:-]+")
 WORTH_RETRYING = {408, 409, 425, 429}
 
 
@@ -111,7 +118,7 @@ class Connection:
 
         `read` gives what it read and how many tokens the server counted, or raises UnusableAnswerError. `most_tokens` is what the
         request can cost at most, and `most_bytes` how long an answer may be. When `stop` is set, no further try begins. `hide` is
-        a text that errors must not show.
+        a text that errors must not show: with it, or with a key, they show nothing that the server says but the words of the API.
         """
         stop = stop or threading.Event()
         jitter = randomness.integers(0, "endpoint", "back-off", path, hide)
@@ -169,7 +176,8 @@ class Connection:
 
     def _raise_for(self, reply: HttpReply, hide: str) -> NoReturn:
         status = reply.status
-        said = self._key.inert(_without_text(_message(reply.content), hide))
+        message, words = _message(reply.content)
+        said = ", ".join(words) if self._key or hide else self._key.inert(message)
         if status in WORTH_RETRYING or status >= 500:
             raise UnusableAnswerError(
                 f"the server answered with status {status}{said and f' ({said})'}",
@@ -179,7 +187,7 @@ class Connection:
         reason = f"status {status}{said and f': {said}'}"
         if 300 <= status < 400:
             # Anything else in the answer is for browsers.
-            reason = f"status {status}, a redirect to {self._origin(reply.headers.get('location', ''))}"
+            reason = f"status {status}, a redirect to {self._origin(reply.headers.get('location', ''), hide)}"
         advice = {
             401: "; put the right key into the environment variable that is read",
             403: "; check that the key may use this model",
@@ -190,7 +198,7 @@ class Connection:
             advice = "; redirects are not followed, and neither texts nor the key are sent there: give the url that is meant"
         raise EndpointRefusedError(f"{self.url} refused with {reason}{advice}", status, reason)
 
-    def _origin(self, location: str) -> str:
+    def _origin(self, location: str, hide: str) -> str:
         """The target of a redirect, without the path and the query, which may contain anything."""
         try:
             parts = urlsplit(urljoin(self.url, location.strip()))
@@ -199,43 +207,24 @@ class Connection:
             port = "" if parts.port is None else f":{parts.port}"
         except ValueError:
             return "a place that cannot be read"
-        return self._key.inert(f"{parts.scheme}://{shown}{port}") if host else "another place"
+        elsewhere = host != urlsplit(self.url).hostname
+        if not _HOST.fullmatch(host) or (elsewhere and (hide or self._key.occurs_in(host.encode()))):
+            return "another place"
+        return self._key.inert(f"{parts.scheme}://{shown}{port}")
 
 
-def _message(content: bytes) -> str:
-    """The message in an error of the OpenAI API, or the beginning of any other content."""
+def _message(content: bytes) -> tuple[str, list[str]]:
+    """The message in an error of the OpenAI API, or the beginning of any other content, and what it says in words of the API."""
     try:
-        document = msgspec.json.decode(content)
+        document, words = msgspec.json.decode(content), []
         for field in ("error", "message", "detail"):
             if isinstance(document, dict) and field in document:
+                words += [str(document.get(name)) for name in ("type", "code", "param")]
                 document = document[field]
-        return str(document)
+        return str(document), [word for word in dict.fromkeys(words) if word in WORDS_OF_THE_API]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        # Much more than is shown: a key or a text that is cut off could not be hidden.
-        return content[:MOST_READ_OF_AN_ERROR].decode("utf-8", "replace")
-
-
-def _without_text(message: str, text: str) -> str:
-    """A server's message with nothing of the text that was sent: not the whole, no longer part, and no word with a digit.
-
-    >>> _without_text("cannot read 'my pin is 4184': 4184 is odd", "my pin is 4184")
-    "cannot read '[text]': [text] is odd"
-    """
-    if not text:
-        return message
-    message = message.replace(text, HIDDEN)
-    for word in sorted(set(text.split()), key=len, reverse=True):
-        if any(character.isdigit() for character in word) and len(word) > 1:
-            message = message.replace(word, HIDDEN)
-    parts = {text[at : at + SHORTEST_QUOTE] for at in range(len(text) - SHORTEST_QUOTE + 1)}
-    shown, place = [], 0
-    while place < len(message):
-        end = place
-        while message[end : end + SHORTEST_QUOTE] in parts:
-            end += 1
-        shown.append(message[place] if end == place else HIDDEN)
-        place = place + 1 if end == place else end - 1 + SHORTEST_QUOTE
-    return "".join(shown)
+        # Much more than is shown: a key that is cut off could not be hidden.
+        return content[:MOST_READ_OF_AN_ERROR].decode("utf-8", "replace"), []
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:

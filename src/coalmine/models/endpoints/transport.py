@@ -87,8 +87,12 @@ class Transport:
         except httpcore.TimeoutException:
             raise UnusableAnswerError(f"no answer came within {self._timeout:g} s", "network") from None
         except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.UnsupportedProtocol) as problem:
-            said = self._key.inert(str(problem)) or type(problem).__name__
-            raise UnusableAnswerError(f"the connection failed ({said})", "network") from None
+            # An error of the protocol quotes what the server sent.
+            quotes = isinstance(problem, httpcore.ProtocolError)
+            said = "" if quotes else self._key.inert(str(problem))
+            raise UnusableAnswerError(
+                f"the connection failed ({said or type(problem).__name__})", "network"
+            ) from None
 
 
 def _decoded(parts: Iterable[bytes], encoding: str) -> Iterator[bytes]:
