@@ -36,7 +36,7 @@ Answered = tuple[list[dict[str, Any]], int]
 MOST_SCORED = 32  # texts at a time, between which it is seen whether a client has left
 
 
-class _Waiting(NamedTuple):
+class _Queued(NamedTuple):
     request: Completion
     future: Future[Answered]
     left: threading.Event  # the client has
@@ -60,14 +60,14 @@ class Batcher:
 
     def __init__(self, model: Any, texts: TokenTexts, *, most: int) -> None:
         self._model, self._texts, self._most = model, texts, most
-        self._waiting: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[_Queued | None] = queue.SimpleQueue()
         # A daemon, so that a model that computes for hours does not keep the process from ending.
         self._thread = threading.Thread(target=self._work, name="coalmine-model", daemon=True)
         self._thread.start()
 
     async def ask(self, request: Completion) -> Answered:
         """The choices, in OpenAI's shape, and how many tokens were generated; what the model raises is raised here."""
-        one = _Waiting(request, Future(), threading.Event())
+        one = _Queued(request, Future(), threading.Event())
         self._waiting.put(one)
         try:
             return await asyncio.wrap_future(one.future)
@@ -96,7 +96,7 @@ class Batcher:
             # A request whose client has left, or waits no longer, is not computed.
             self._settle([one for one in batch if one.future.set_running_or_notify_cancel()])
 
-    def _settle(self, batch: Sequence[_Waiting]) -> None:
+    def _settle(self, batch: Sequence[_Queued]) -> None:
         try:
             answers = _complete(self._model, self._texts, batch)
         except Exception as problem:  # noqa: BLE001 - raised again where the request was made
@@ -110,7 +110,7 @@ class Batcher:
                 one.future.set_result(answer)
 
 
-def _complete(model: Any, texts: TokenTexts, batch: Sequence[_Waiting]) -> list[Answered]:
+def _complete(model: Any, texts: TokenTexts, batch: Sequence[_Queued]) -> list[Answered]:
     """The answers to several requests, which are computed together; what a client that has left gets is not complete."""
     rows = [
         [
@@ -157,7 +157,7 @@ def _score(model: Any, scored: Sequence[Draft]) -> None:
 class Draft:
     """One choice while it is written: its tokens, and the text that they make."""
 
-    def __init__(self, one: _Waiting, prompt: int, number: int, texts: TokenTexts) -> None:
+    def __init__(self, one: _Queued, prompt: int, number: int, texts: TokenTexts) -> None:
         """Choice `number` for prompt number `prompt` of a request."""
         request = one.request
         self.request, self.left, self.prompt = request, one.left, request.prompts[prompt]
