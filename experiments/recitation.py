@@ -20,8 +20,9 @@ import msgspec
 
 from coalmine import load_model, recite, train
 from coalmine.audits import Recitation
-from coalmine.audits.recitation.figures import recitation_chart
+from coalmine.audits.recitation.figures import recitation_charts
 from coalmine.corpus import build_index, deduplicate, embedded_documents
+from coalmine.evidence.charts import as_one
 from coalmine.evidence.drawing import save_drawing
 from coalmine.randomness import arrays
 from coalmine.storage.files import PUBLIC, whole_file, write_bytes, write_json
@@ -139,7 +140,8 @@ def main() -> None:
         },
         mode=PUBLIC,
     )
-    save_drawing(recitation_chart(family), FIGURES / "recitation.svg", title="Recitation", mode=PUBLIC)
+    drawing = as_one(recitation_charts(family, whatever=True), columns=3, width=250)
+    save_drawing(drawing, FIGURES / "recitation.svg", title="Recitation", mode=PUBLIC)
 
 
 if __name__ == "__main__":

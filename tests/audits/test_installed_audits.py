@@ -18,8 +18,8 @@ TOY = '''
 import msgspec
 
 from coalmine.audits import (
-    Audit, Catalog, Detail, Document, Entry, Figure, NotTested, Origin, Panel, PolicySection, RuleOutcome, Suspicion,
-    absent, axis, data, spec,
+    Audit, Axis, Catalog, Chart, Detail, Document, Entry, Marks, NotTested, Origin, PolicySection, RuleOutcome, Suspicion,
+    absent,
 )
 from coalmine.statistics import clopper_pearson
 
@@ -57,10 +57,9 @@ def findings(run, decided):
 
 def figures(run):
     for _, toys in run.all(TOYS):
-        layer = {"data": data([{"broken": toys.broken}]), "mark": "point", "encoding": {"x": axis("broken", "broken")}}
-        yield Figure(
-            figure_id="toys", title="Broken toys", caption="How many broke.", columns=("broken",), rows=((toys.broken,),),
-            panels=(Panel(specs={"": spec([layer], description="Broken toys.")}),),
+        yield Chart(
+            id="toys", title="Broken toys", caption="How many broke.", columns=("broken",), rows=[{"broken": toys.broken}],
+            x=Axis(column="broken"), y=Axis(column=""), marks=(Marks(kind="points"),),
         )
 
 

@@ -133,9 +133,10 @@ def test_a_reader_can_point_filter_change_axes_and_save(opened, report, tmp_path
     figure.locator("select").select_option(label="16 times")
     playwright.expect(points).to_have_count(6, timeout=1000 * PATIENCE_SECONDS)
     assert everyone == 18
-    figure.get_by_role("button", name="linear axis").click()
-    one.page.locator("figure[data-figure=exposure-by-repetitions][data-drawn='linear axis']").wait_for()
-    assert figure.get_by_role("button", name="linear axis").get_attribute("aria-pressed") == "true"
+    roc = one.page.locator("figure[data-figure=roc]")
+    roc.get_by_role("button", name="linear axis").click()
+    one.page.locator("figure[data-figure=roc][data-drawn='linear axis']").wait_for()
+    assert roc.get_by_role("button", name="linear axis").get_attribute("aria-pressed") == "true"
     saved = {}
     for name in ("Save as SVG", "Save as data (CSV)"):
         with one.page.expect_download() as download:

@@ -7,18 +7,20 @@ import pytest
 from coalmine import read_run
 from coalmine.audits import EXTRACTIONS
 from coalmine.audits.watching.findings import watched_training
-from coalmine.evidence.figures import (
+from coalmine.evidence.charts import (
     BAND,
     LONGEST_NAME,
     PALETTE,
     RAMP,
     RULE,
-    colors_of,
+    as_one,
     copies_colors,
+    named_colors,
     ordered_colors,
     short_names,
 )
-from coalmine.reports.figures import as_one, figure_png, figures_of
+from coalmine.evidence.drawing import png_of
+from coalmine.reports.figures import figures_of
 from reports.large_runs import save_large_run
 
 TEMPLATES = {"f0": "my pin is {digits:2}", "f1": "box {digits:1} in hall {digits:2}"}
@@ -35,7 +37,7 @@ def run(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def figures(run):
-    return {figure.figure_id: figure for figure in figures_of(run)}
+    return {figure.id: figure for figure in figures_of(run)}
 
 
 def luminance(color):
@@ -64,7 +66,7 @@ def test_each_format_has_a_panel_with_its_template(figures, name):
     figure = figures[name]
     assert [panel.title for panel in figure.panels] == list(TEMPLATES.values())
     place = figure.columns.index("format")
-    assert {row[place] for row in figure.rows} == set(TEMPLATES.values())
+    assert {row[place] for row in figure.table} == set(TEMPLATES.values())
 
 
 def colors_in(node):
@@ -83,20 +85,19 @@ def test_no_color_is_used_twice_in_a_panel(figures):
     for figure in figures.values():
         for panel in figure.panels:
             for names, colors in colors_in(panel.specs):
-                assert len(names) == len(colors) == len(set(colors)), figure.figure_id
+                assert len(names) == len(colors) == len(set(colors)), figure.id
 
 
 def test_more_copies_are_further_along_the_same_line_in_every_figure(figures):
-    expected = copies_colors(COPIES)
+    expected = copies_colors([0, *COPIES])
     for name in PER_FORMAT:
         (names, colors), *_ = list(colors_in(figures[name].panels[0].specs)) or [((), ())]
         shown = dict(zip(names, colors, strict=True))
         for times in COPIES:
             word = "once" if times == 1 else f"{times} times"
             if name != "roc":  # draws some of so many curves
-                assert shown.get(word, expected[times]) == expected[times], name
-    assert list(expected.values())[1:] == ordered_colors(len(COPIES))
-    assert expected[0] == BAND
+                assert shown.get(word, expected[word]) == expected[word], name
+    assert list(expected.values()) == [BAND, *ordered_colors(len(COPIES))]
 
 
 def test_colors_are_seen_on_both_papers():
@@ -105,8 +106,8 @@ def test_colors_are_seen_on_both_papers():
 
 
 def test_more_names_than_the_palette_has_do_not_share_a_color():
-    assert colors_of(["a", "b"], None, "x")["scale"]["range"] == list(PALETTE[:2])
-    assert len(set(colors_of([str(n) for n in range(19)], None, "x")["scale"]["range"])) == 19
+    assert named_colors(["a", "b"]) == dict(zip("ab", PALETTE, strict=False))
+    assert len(set(named_colors([str(n) for n in range(19)]).values())) == 19
 
 
 def test_a_canary_that_did_not_come_out_is_at_what_was_spent_on_its_own_format(run, figures):
@@ -115,7 +116,7 @@ def test_a_canary_that_did_not_come_out_is_at_what_was_spent_on_its_own_format(r
     }
     assert len(set(spent.values())) == 2
     columns = figures["exposure-and-extraction"].columns
-    rows = [dict(zip(columns, row, strict=True)) for row in figures["exposure-and-extraction"].rows]
+    rows = [dict(zip(columns, row, strict=True)) for row in figures["exposure-and-extraction"].table]
     left = [row for row in rows if row["came out"] != "yes"]
     assert {row["format"] for row in left} == set(TEMPLATES.values())
     assert all(row["queries"] == spent[row["format"]] for row in left)
@@ -124,7 +125,7 @@ def test_a_canary_that_did_not_come_out_is_at_what_was_spent_on_its_own_format(r
 def test_the_medians_of_a_training_are_of_one_format_each(run, figures):
     formats = {canary.canary_id: canary.format_id for canary in run.canaries}
     last = watched_training(run).watched[-1]
-    for row in figures["exposure-during-training"].rows:
+    for row in figures["exposure-during-training"].table:
         if row[1] == last.step:
             own = [
                 entry["low"] if entry["exposure"] is None else entry["exposure"]
@@ -135,9 +136,9 @@ def test_the_medians_of_a_training_are_of_one_format_each(run, figures):
 
 
 def test_all_panels_are_in_the_picture(figures):
-    whole = as_one(figures["roc"])
-    assert [view["title"] for view in whole["vconcat"]] == list(TEMPLATES.values())
-    assert figure_png(figures["exposure-by-repetitions"]).startswith(b"\x89PNG")
+    whole = as_one([figures["roc"]])
+    assert [view["title"] for view in whole["concat"]] == list(TEMPLATES.values())
+    assert png_of(figures["exposure-by-repetitions"]).startswith(b"\x89PNG")
 
 
 def test_long_names_are_shortened_and_stay_apart():

@@ -23,16 +23,17 @@ from coalmine import expose, read_run, read_runs
 from coalmine.audits import EXPOSURES, MEMBERSHIPS, RECITATIONS, Finding
 from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.audits.extraction.audit import hidden_member
-from coalmine.audits.membership.epsilon_figure import epsilon_figure
+from coalmine.audits.membership.figures import epsilon_figure
 from coalmine.audits.recitation.figures import recitation_figures
 from coalmine.cli import report as report_command
 from coalmine.errors import InputError
+from coalmine.evidence.drawing import png_of
 from coalmine.evidence.pages import embedded_json, escaped
 from coalmine.evidence.run import Located
 from coalmine.randomness import arrays
 from coalmine.records.documents import write_sealed
 from coalmine.reports.export import as_json, as_junit, as_markdown, as_sarif
-from coalmine.reports.figures import comparing_figures, figure_png, figures_of
+from coalmine.reports.figures import comparing_figures, figures_of
 from coalmine.reports.page.html import report_page
 from coalmine.reports.reported import reported
 from coalmine.statistics import roc_curve, tpr_at_fpr
@@ -136,7 +137,7 @@ def test_the_page_answers_first_then_shows(page):
 
 def test_all_figures_are_there_and_can_be_drawn(run):
     figures = figures_of(run)
-    assert [figure.figure_id for figure in figures] == [
+    assert [figure.id for figure in figures] == [
         "exposure-by-repetitions",
         "log-perplexity",
         "exposure-and-extraction",
@@ -147,19 +148,19 @@ def test_all_figures_are_there_and_can_be_drawn(run):
         "recitation-by-repetitions",
     ]
     for figure in figures:
-        assert figure.rows
-        assert all(len(row) == len(figure.columns) for row in figure.rows)
-    assert figure_png(figures[0]).startswith(b"\x89PNG")
+        assert figure.table
+        assert all(len(row) == len(figure.columns) for row in figure.table)
+    assert png_of(figures[0]).startswith(b"\x89PNG")
 
 
 def test_figures_show_what_was_measured(run):
-    figures = {figure.figure_id: figure for figure in figures_of(run)}
-    rows = figures["exposure-by-repetitions"].rows
+    figures = {figure.id: figure for figure in figures_of(run)}
+    rows = figures["exposure-by-repetitions"].table
     bits = {result.canary_id: result.exposure for result in run.first(EXPOSURES).results}
     assert {row[0]: row[4] for row in rows} == pytest.approx(bits, abs=1e-4)
     assert [row[4] for row in rows] == sorted((row[4] for row in rows), reverse=True)
     # The exact ranking scored all 10,000 members.
-    assert sum(row[3] for row in figures["log-perplexity"].rows) == 10_000
+    assert sum(row[3] for row in figures["log-perplexity"].table) == 10_000
 
 
 def test_the_roc_is_that_of_the_scores(tmp_path):
@@ -176,13 +177,13 @@ def test_the_roc_is_that_of_the_scores(tmp_path):
         made.exposure_document(results, method="references"),
         CandidateScores("f0", "reference", np.arange(500), references + 50),
     )
-    figure = next(one for one in figures_of(read_run(tmp_path)) if one.figure_id == "roc")
+    figure = next(one for one in figures_of(read_run(tmp_path)) if one.id == "roc")
     fpr, tpr, _ = roc_curve(-planted, -references)
     true = {(round(float(x), 7), round(float(y), 4)) for x, y in zip(fpr, tpr, strict=True)}
-    curve = [row for row in figure.rows if row[3] is not None]
+    curve = [row for row in figure.table if row[3] is not None]
     assert {(row[2], row[3]) for row in curve} <= true
     assert len(curve) > 30
-    band = [row for row in figure.rows if row[3] is None]
+    band = [row for row in figure.table if row[3] is None]
     assert len(band) > 20
     for row in band:
         there = tpr_at_fpr(-planted, -references, row[2])
@@ -201,7 +202,7 @@ def test_two_runs_are_compared(tmp_path):
     runs = read_runs(tmp_path)
     assert [run.name for run in runs] == ["one", "two"]
     (figure,) = comparing_figures(runs)
-    assert [row[1] for row in figure.rows] == ["one", "two"]
+    assert [row[1] for row in figure.table] == ["one", "two"]
     text = "".join(Elements(report_page(runs)).text)
     assert "2 models compared" in text
     assert "two: The model memorized 2 of 12 canaries" in text
@@ -352,9 +353,11 @@ def test_recitation_of_several_models_is_drawn_apart_in_the_same_colors(tmp_path
         one, models=(*one.models, *other.models), groups=(*one.groups, *other.groups)
     )
     (figure,) = recitation_figures(made.run_with(tmp_path, recitations=(Located(tmp_path, both),)))
-    for spec in figure.panels[0].specs.values():
+    panel = figure.panels[0]
+    for spec in panel.specs.values():
         points = next(layer for layer in spec["layer"] if layer["mark"]["type"] == "point")
-        places = {(row["x"], row["at"]) for row in points["data"]["values"]}
+        rows = panel.datasets[points["data"]["name"]]
+        places = {(row["copies in the corpus"], row["at"]) for row in rows}
         assert len(places) == 2 * len(hits)
         assert len({x for x, _ in places}) == len(hits)
         color = points["encoding"]["color"]
@@ -365,13 +368,13 @@ def test_recitation_of_several_models_is_drawn_apart_in_the_same_colors(tmp_path
 
 def test_bounds_beside_a_claim_are_for_one_copy_as_the_claim_is(run):
     assert run.first(MEMBERSHIPS).verdict is not None
-    shown = {row[1:3]: row[3] for row in epsilon_figure(run.first(MEMBERSHIPS)).rows}
+    shown = {row[1:3]: row[3] for row in epsilon_figure(run.first(MEMBERSHIPS)).table}
     many = next(one for one in run.first(MEMBERSHIPS).populations if one.copies > 1)
     bound = many.independent
     assert bound.one_copy.low < bound.canary.low
     assert shown[many.name, bound.one_copy.method] == round(bound.one_copy.low, 4)
     alone = msgspec.structs.replace(run.first(MEMBERSHIPS), verdict=None)
-    shown = {row[1:3]: row[3] for row in epsilon_figure(alone).rows}
+    shown = {row[1:3]: row[3] for row in epsilon_figure(alone).table}
     assert shown[many.name, bound.canary.method] == round(bound.canary.low, 4)
 
 

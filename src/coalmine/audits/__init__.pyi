@@ -77,14 +77,8 @@ from coalmine.audits.watching.options import WatchOptions as WatchOptions
 from coalmine.audits.watching.results import WATCHES as WATCHES
 from coalmine.evidence.audit import Audit as Audit, NotTested as NotTested
 from coalmine.evidence.budget import Decisions as Decisions, Suspicion as Suspicion
+from coalmine.evidence.charts import Axis as Axis, Chart as Chart, Marks as Marks
 from coalmine.evidence.details import Detail as Detail
-from coalmine.evidence.figures import (
-    Figure as Figure,
-    Panel as Panel,
-    axis as axis,
-    data as data,
-    spec as spec,
-)
 from coalmine.evidence.findings import Catalog as Catalog, Entry as Entry, Finding as Finding
 from coalmine.evidence.outcomes import RuleOutcome as RuleOutcome, not_shown as not_shown
 from coalmine.evidence.policy import (

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from coalmine.evidence.budget import Decisions, Suspicion
+from coalmine.evidence.charts import Chart
 from coalmine.evidence.details import AcrossRuns, Detail
-from coalmine.evidence.figures import Figure
 from coalmine.evidence.findings import Catalog, Finding
 from coalmine.evidence.policy import PolicySection
 from coalmine.evidence.replies import Reply
@@ -79,7 +79,7 @@ class Audit:
     glossary: Callable[[Run], Mapping[str, str]] = lambda _: {}
     replies: Callable[[Sequence[Finding]], Iterable[Reply]] = lambda _: ()
     sentences: Callable[[Sequence[Finding]], Iterable[str]] = lambda _: ()
-    figures: Callable[[Run], Iterable[Figure | None]] = lambda _: ()
+    figures: Callable[[Run], Iterable[Chart | None]] = lambda _: ()
     details: Callable[[Run, bool], Iterable[Detail]] = lambda _run, _reveal: ()
     policy: PolicySection[Any] | None = None
     doubts: Callable[[Run], str | None] = lambda _: None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from coalmine.evidence.figures import Figure
+from coalmine.evidence.charts import Chart
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +59,6 @@ class Search:
 class AcrossRuns(NamedTuple):
     """What several runs show beside each other: figures, one sentence each about pairs of runs, and notes on how to read them."""
 
-    figures: tuple[Figure, ...]
+    figures: tuple[Chart, ...]
     statements: tuple[str, ...]
     notes: tuple[str, ...]

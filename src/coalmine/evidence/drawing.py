@@ -1,4 +1,4 @@
-"""`save_drawing`: a figure as a file of its own, a picture or a page that loads nothing."""
+"""Figures as files of their own: pictures, or pages that load nothing."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 from coalmine.errors import MissingExtraError
+from coalmine.evidence.charts import Chart, as_one
 from coalmine.evidence.pages import all_visible, content_policy, drawing_script, templates
 from coalmine.storage.files import PRIVATE, write_bytes
 
@@ -21,17 +22,29 @@ window.vegaEmbed(figure, spec, { renderer: "svg", ast: true, actions, tooltip: {
 """
 
 
-def save_drawing(spec: dict[str, Any], path: Path, *, title: str, mode: int = PRIVATE) -> None:
-    """Draw a Vega-Lite specification as .svg, .png or .html, depending on the suffix of `path`."""
+PNG_SCALE = 2
+
+
+def png_of(chart: Chart) -> bytes:
+    """A figure on its usual axes, for papers and slides."""
+    return bytes(_converter().vegalite_to_png(as_one([chart]), scale=PNG_SCALE, show_warnings=False))
+
+
+def _converter() -> Any:
     try:
         import vl_convert
     except ImportError:
         raise MissingExtraError("drawing a figure", "vl-convert-python", "figures") from None
-    safe = all_visible(spec)
+    return vl_convert
+
+
+def save_drawing(spec: dict[str, Any], path: Path, *, title: str, mode: int = PRIVATE) -> None:
+    """Draw a Vega-Lite specification as .svg, .png or .html, depending on the suffix of `path`."""
+    converter, safe = _converter(), all_visible(spec)
     if path.suffix == ".svg":
-        drawn = vl_convert.vegalite_to_svg(safe, show_warnings=False).encode()
+        drawn = converter.vegalite_to_svg(safe, show_warnings=False).encode()
     elif path.suffix == ".png":
-        drawn = bytes(vl_convert.vegalite_to_png(safe, scale=2, show_warnings=False))
+        drawn = bytes(converter.vegalite_to_png(safe, scale=PNG_SCALE, show_warnings=False))
     else:
         drawn = figure_page(safe, title).encode()
     write_bytes(path, drawn, mode=mode)

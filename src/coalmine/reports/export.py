@@ -10,9 +10,10 @@ from xml.etree import ElementTree as ET
 
 import coalmine
 from coalmine.audits.registry import audited, catalog, not_audited
-from coalmine.evidence.figures import Figure
+from coalmine.evidence.charts import Chart
+from coalmine.evidence.drawing import png_of
 from coalmine.evidence.findings import Finding, Severity
-from coalmine.reports.figures import comparing_figures, figure_png, figures_of
+from coalmine.reports.figures import comparing_figures, figures_of
 from coalmine.reports.reported import HEADINGS, STATUS_WORDS, ReportedRun, findings_by_status, label
 from coalmine.storage.files import check_places, make_directory, to_json, write_bytes
 from coalmine.visible import visible
@@ -195,19 +196,18 @@ def _sarif_text(text: str) -> str:
 
 def write_pngs(reports: Sequence[ReportedRun], directory: Path, *, mode: int) -> list[Path]:
     """Each figure as a PNG in a directory, named after the figure, and after the run if there are several."""
-    drawn: dict[Path, Figure] = {}
+    drawn: dict[Path, Chart] = {}
     for place, one in enumerate(reports):
         prefix = f"run-{place + 1}-" if len(reports) > 1 else ""
         drawn |= {
-            directory / f"{prefix}{_file_name(figure.figure_id)}.png": figure
-            for figure in figures_of(one.run)
+            directory / f"{prefix}{_file_name(figure.id)}.png": figure for figure in figures_of(one.run)
         }
     if len(reports) > 1:
         utilities = comparing_figures([one.run for one in reports])
-        drawn |= {directory / f"{_file_name(figure.figure_id)}.png": figure for figure in utilities}
+        drawn |= {directory / f"{_file_name(figure.id)}.png": figure for figure in utilities}
     check_places(make_directory(directory), *(path.name for path in drawn))
     for path, figure in drawn.items():
-        write_bytes(path, figure_png(figure), mode=mode)
+        write_bytes(path, png_of(figure), mode=mode)
     return list(drawn)
 
 

@@ -20,7 +20,7 @@ from rich.console import Console
 from audits.compared_runs import LESS, MORE, seeds, strategy, varied
 from coalmine import expose, load_model, plant, train
 from coalmine.audits import compare_runs
-from coalmine.audits.comparison.figures import comparison_figure, save_figure
+from coalmine.audits.comparison.figures import save_figure, utility_figure
 from coalmine.audits.comparison.measuring import compare
 from coalmine.audits.comparison.sources import given_utility, labeled_runs, save_comparison
 from coalmine.audits.comparison.table import comparison_in_words, comparison_table, difference_table
@@ -122,8 +122,7 @@ def test_formats_are_never_mixed():
     console.print(comparison_table(found), difference_table(found))
     assert shown.getvalue().count("key {hex:16}") == 3
     assert "f1" not in shown.getvalue()
-    figure = comparison_figure(found)
-    assert figure["facet"]["sort"] == ["pin {digits:6}", "key {hex:16}"]
+    assert [panel.title for panel in utility_figure(found).panels] == ["pin {digits:6}", "key {hex:16}"]
     one_format = compare([strategy("a", MORE), two_formats("b", LESS, far)])
     assert one_format.pairs[1].problem == "there are no such canaries in a"
 
@@ -333,15 +332,14 @@ def test_runs_that_cannot_be_compared_are_refused(trained):
 
 def test_the_figure_is_drawn_and_needs_no_network(trained, tmp_path, monkeypatch):
     found = compare_runs([trained / "long", trained / "short"])
-    figure = comparison_figure(found)
-    assert {point["run"] for point in figure["data"]["values"]} == {"long", "short"}
+    assert {row["run"] for row in utility_figure(found).rows} == {"long", "short"}
     pytest.importorskip("vl_convert", reason="the figures extra is not installed")
     drawn = save_figure(found, tmp_path / "figure.svg").read_text()
     assert "long" in drawn
     assert "median exposure (bits)" in drawn
     page = save_figure(found, tmp_path / "figure.html").read_text()
     assert not re.search(r'<(script|link)[^>]+(src|href)="https?:', page)
-    assert json.loads(save_figure(found, tmp_path / "figure.json").read_text())["layer"]
+    assert json.loads(save_figure(found, tmp_path / "figure.json").read_text())["concat"]
     hostile = msgspec.structs.replace(found, utility_name="</script><script>alert(1)</script>\x1b")
     page = save_figure(hostile, tmp_path / "hostile.html").read_text()
     assert "<script>alert" not in page

@@ -113,8 +113,8 @@ def test_a_canary_that_was_not_measured_is_never_left_out_of_a_difference():
 
 
 def test_tables_and_the_figure_have_every_defense(made):
-    assert frontier_figure(made).rows[0][0] == "none"
-    assert [row[0] for row in frontier_figure(made).rows] == ["none", "dropout=0.2", "dedup"]
+    assert frontier_figure(made).table[0][0] == "none"
+    assert [row[0] for row in frontier_figure(made).table] == ["none", "dropout=0.2", "dedup"]
     assert frontier_figure(bench(both("none", HIGH), ["dedup"])) is None
     for table, rows in ((defense_table(made), 3), (difference_table(made), 2), (copies_table(made), 3)):
         assert table.row_count == rows

@@ -129,7 +129,7 @@ def test_the_answer_in_plain_words(parts, sentences):
 def test_every_figure_has_the_numbers_of_the_result():
     document = whole()
     drawn = {
-        figure.figure_id: figure
+        figure.id: figure
         for figure in figures.provenance_figures(made.run_of(document))
         if figure is not None
     }
@@ -142,18 +142,15 @@ def test_every_figure_has_the_numbers_of_the_result():
     ]
     scores = drawn["provenance-scores"]
     assert len(scores.panels) == 2
-    assert len(scores.rows) == 4 + 199 + 3 + 199
-    assert scores.rows[0] == ("Are these very texts in it?", "user 1", "suspects, found", 9.0, 0.005, 0.01)
+    assert len(scores.table) == 4 + 199 + 3 + 199
+    assert scores.table[0] == ("Are these very texts in it?", "user 1", "suspects, found", 9.0, 0.005, 0.01)
     words = drawn["provenance-words"]
-    assert len(words.rows) == 2 * 20
+    assert len(words.table) == 2 * 20
     logs = drawn["provenance-log-probabilities"]
-    assert sum(row[4] for row in logs.rows if row[:2] == ("All other words", "suspects")) == pytest.approx(1)
-    assert {(row[2], row[3]) for row in logs.rows} >= {(-0.5, 0.0), (-25.0, -24.5)}
-    assert len(drawn["provenance-ablation"].rows) == 20
-    assert not any(
-        "person" in json.dumps([figure.rows, [panel.specs for panel in figure.panels]])
-        for figure in drawn.values()
-    )
+    assert sum(row[4] for row in logs.table if row[:2] == ("All other words", "suspects")) == pytest.approx(1)
+    assert {(row[2], row[3]) for row in logs.table} >= {(-0.5, 0.0), (-25.0, -24.5)}
+    assert len(drawn["provenance-ablation"].table) == 20
+    assert not any("person" in json.dumps([figure.table, figure.panels]) for figure in drawn.values())
 
 
 def test_figures_without_numbers_are_left_out():
@@ -167,19 +164,19 @@ def test_figures_without_numbers_are_left_out():
 def test_many_users_are_thinned_and_that_is_said():
     document = made.provenance(tuple(n / 1000 for n in range(1500)))
     figure = figures.scores_figure(document)
-    assert len(figure.rows) == 1699
+    assert len(figure.table) == 1699
     assert figure.panels[0].note.endswith("of 1,699 users are drawn.")
 
 
 def test_every_figure_can_be_drawn(tmp_path):
     pytest.importorskip("vl_convert")
+    from coalmine.evidence.charts import as_one
     from coalmine.evidence.drawing import save_drawing
 
     for figure in figures.provenance_figures(made.run_of(whole())):
-        for number, panel in enumerate(figure.panels):
-            path = tmp_path / f"{figure.figure_id}-{number}.svg"
-            save_drawing(panel.specs[""], path, title=figure.title)
-            assert path.stat().st_size > 2_000
+        path = tmp_path / f"{figure.id}.svg"
+        save_drawing(as_one([figure]), path, title=figure.title)
+        assert path.stat().st_size > 2_000
 
 
 def test_names_are_masked_unless_they_are_revealed():

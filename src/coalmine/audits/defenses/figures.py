@@ -4,80 +4,52 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from coalmine.audits.comparison.figures import frontier_layers
+from coalmine.audits.comparison.figures import EXPOSURE, frontier, frontier_in_words
 from coalmine.audits.defenses.results import BENCHES, Bench
-from coalmine.evidence import figures as draw
-from coalmine.evidence.figures import Figure, Panel, Points
+from coalmine.evidence.charts import Axis, Chart, Rows, rounded
 from coalmine.evidence.run import Run
 
-_LOSS, _EXPOSURE = "validation loss (bits per character)", "median exposure (bits)"
-_COLUMNS = {
-    "defense": "defense",
-    "loss": _LOSS,
-    "utility_low": "least loss",
-    "utility_high": "largest loss",
-    "exposure": _EXPOSURE,
-    "low": "low",
-    "high": "high",
-    "trainings": "models",
-}
+_LOSS = "validation loss (bits per character)"
 
 
-def bench_figures(run: Run) -> Iterator[Figure | None]:
+def bench_figures(run: Run) -> Iterator[Chart | None]:
     """One for each bench."""
     for _, bench in run.all(BENCHES):
         yield frontier_figure(bench)
 
 
-def frontier_figure(bench: Bench) -> Figure | None:
+def frontier_figure(bench: Bench) -> Chart | None:
     """Loss against exposure; None where fewer than two defenses can be placed."""
-    points = _points(bench)
-    if len(points) < 2:
-        return None
-    x = draw.axis("loss", _LOSS, scale={"zero": False, "padding": 14}, axis={"grid": False})
-    y = draw.axis("exposure", _EXPOSURE)
-    color = draw.colors_of([str(point["defense"]) for point in points], None, "defense")
-    shown = draw.tooltips("defense", ("loss", _LOSS), ("exposure", _EXPOSURE), "low", "high", "trainings")
-    layers = frontier_layers(points, x, y, color, shown)
-    best = [
-        str(point["defense"]) for point in sorted(points, key=lambda one: one["order"]) if point["in_line"]
-    ]
-    return Figure(
-        figure_id="defenses-frontier",
-        title="What defenses cost, and what they stop",
-        caption="Lower is better on both axes. The dashed line is the Pareto frontier: no other defense is better in one and no worse in "
-        "the other. Vertical lines are intervals of the median over canaries, horizontal ones the range over seeds.",
-        panels=(
-            Panel(
-                note=f"On the frontier: {', '.join(best)}.",
-                specs={
-                    "": draw.spec(
-                        layers,
-                        description="Median exposure against validation loss of each defense.",
-                        height=300,
-                    )
-                },
-            ),
-        ),
-        columns=tuple(_COLUMNS.values()),
-        rows=draw.rows_of(points, *_COLUMNS),
-    )
-
-
-def _points(bench: Bench) -> Points:
-    return [
+    rows: Rows = [
         {
             "defense": row.defense.name,
-            "loss": draw.rounded(row.loss.mean),
-            "utility_low": draw.rounded(row.loss.low),
-            "utility_high": draw.rounded(row.loss.high),
-            "exposure": draw.rounded(row.exposure.value),
-            "low": draw.rounded(row.exposure.low),
-            "high": draw.rounded(row.exposure.high),
-            "trainings": row.trainings,
+            "name": row.defense.name,
+            _LOSS: rounded(row.loss.mean),
+            "utility_low": rounded(row.loss.low),
+            "utility_high": rounded(row.loss.high),
+            EXPOSURE: rounded(row.exposure.value),
+            "low": rounded(row.exposure.low),
+            "high": rounded(row.exposure.high),
+            "models": row.trainings,
             "in_line": row.on_frontier,
             "order": row.loss.mean,
         }
         for row in bench.rows
         if row.loss is not None and row.on_frontier is not None
     ]
+    if len(rows) < 2:
+        return None
+    return Chart(
+        id="defenses-frontier",
+        title="What defenses cost, and what they stop",
+        caption="Lower is better on both axes. The dashed line is the Pareto frontier: no other defense is better in one and no worse in "
+        f"the other. {frontier_in_words(rows, 'defense')} Vertical lines are intervals of the median over canaries, horizontal ones the "
+        "range over seeds.",
+        rows=rows,
+        columns=("defense", _LOSS, "utility_low", "utility_high", EXPOSURE, "low", "high", "models"),
+        x=Axis(column=_LOSS, grid=False),
+        y=Axis(column=EXPOSURE),
+        marks=frontier(rows, ("defense", _LOSS, EXPOSURE, "low", "high", "models")),
+        color="name",
+        height=300,
+    )

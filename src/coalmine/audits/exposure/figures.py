@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
 
 from coalmine.audits.exposure.results import EXPOSURES, ExposureResult, Exposures
 from coalmine.audits.exposure.table import exposure_in_words, interval_in_words
-from coalmine.evidence import figures as draw
-from coalmine.evidence.figures import Figure, Panel, Points, Spec
+from coalmine.evidence.charts import Axis, Chart, Marks, Rows, copies_colors, intervals, rounded, thinned
 from coalmine.evidence.run import Run
 from coalmine.evidence.words import FormatNames, format_names, times_in_words
 
@@ -22,74 +20,6 @@ FIGURE_ID = "exposure-by-repetitions"
 MOST_POINTS = 2_000
 # Without memorization, 95 of 100 canaries stay below this many bits.
 GUESSING_BITS = math.log2(20)
-
-
-def exposure_figure(run: Run) -> Figure | None:
-    """Exposure against repetitions; None if there are no exposures."""
-    document = run.first(EXPOSURES)
-    return None if document is None or not document.results else exposure_figure_of(document)
-
-
-def exposure_figure_of(
-    document: Exposures, *, figure_id: str = FIGURE_ID, what: tuple[str, str] = ("canary", "canaries")
-) -> Figure:
-    """The figure of some exposures; `what` is what one of these and several are called."""
-    one, several = what
-    names = format_names(document.formats)
-    points = _points(document, names)
-    unmeasured = sum(result.estimate.status == "not_measured" for result in document.results)
-    measured = len(document.results) - unmeasured
-    shown = ""
-    if len(points) < measured:
-        shown = f" {len(points):,} of {measured:,} {several} are drawn, spread evenly over their exposures; all are in the data."
-    if unmeasured:
-        shown += f" {unmeasured:,} of {len(document.results):,} {several} could not be measured, and have no point."
-    caption = (
-        f"Each point is a {one} with its interval; a triangle is a lower bound, because the {one} beat everything it was compared "
-        f"with. The gray band holds 95 of 100 {several} of a model that memorized nothing. The dashed line is the maximum."
-        + shown
-    )
-    return Figure(
-        figure_id=figure_id,
-        title="Exposure against repetitions"
-        if figure_id == FIGURE_ID
-        else f"Exposure of {several} against copies",
-        caption=caption,
-        panels=_panels(document, names, points, several),
-        columns=CANARY_COLUMNS,
-        rows=tuple(canary_row(result, names) for result in most_exposed_first(document)),
-    )
-
-
-def _panels(document: Exposures, names: FormatNames, points: Points, several: str) -> tuple[Panel, ...]:
-    """One panel per format, all with the same numbers of copies on their axis."""
-    times = sorted({point["times"] for point in points})
-    colors = draw.copies_colors(times)
-    found = draw.by_format(points)
-    panels = []
-    for facts in document.formats:
-        name = names[facts.format_id]
-        own = [result for result in document.results if result.format_id == facts.format_id]
-        if not own:
-            continue
-        most = max(result.most_possible_bits for result in own)
-        description = (
-            f"Exposure in bits of {len(own):,} {several} of {name} by how often each was trained on."
-        )
-        panels.append(
-            Panel(
-                title=name,
-                note=f"{len(own):,} {several}; the maximum is {most:.1f} bits.",
-                specs={
-                    "log axis": _drawing(times, colors, most, description, log=True),
-                    "linear axis": _drawing(times, colors, most, description, log=False),
-                },
-                datasets={"points": found.get(name, [])},
-            )
-        )
-    return tuple(panels)
-
-
 CANARY_COLUMNS = (
     "canary",
     "format",
@@ -104,6 +34,66 @@ CANARY_COLUMNS = (
     "log-perplexity (bits)",
     "method",
 )
+
+
+def exposure_figure(run: Run) -> Chart | None:
+    """Exposure against repetitions; None if there are no exposures."""
+    document = run.first(EXPOSURES)
+    return None if document is None or not document.results else exposure_figure_of(document)
+
+
+def exposure_figure_of(
+    document: Exposures, *, figure_id: str = FIGURE_ID, what: tuple[str, str] = ("canary", "canaries")
+) -> Chart:
+    """The figure of some exposures, a panel per format; `what` is what one of these and several are called."""
+    one, several = what
+    names = format_names(document.formats)
+    rows = _rows(document, names)
+    unmeasured = sum(result.estimate.status == "not_measured" for result in document.results)
+    measured = len(document.results) - unmeasured
+    shown = ""
+    if len(rows) < measured:
+        shown = f" {len(rows):,} of {measured:,} {several} are drawn, spread evenly over their exposures; all are in the data."
+    if unmeasured:
+        shown += f" {unmeasured:,} of {len(document.results):,} {several} could not be measured, and have no point."
+    most: dict[str, list[float]] = {}
+    for result in document.results:
+        most.setdefault(names[result.format_id], []).append(result.most_possible_bits)
+    limits: Rows = [{"format": name, "most": rounded(max(bits))} for name, bits in most.items()]
+    return Chart(
+        id=figure_id,
+        title="Exposure against repetitions"
+        if figure_id == FIGURE_ID
+        else f"Exposure of {several} against copies",
+        caption=f"Each point is a {one} with its interval; a triangle is a lower bound, because the {one} beat everything it was "
+        f"compared with. The gray band holds 95 of 100 {several} of a model that memorized nothing. The dashed line is the maximum."
+        + shown,
+        rows=rows,
+        columns=CANARY_COLUMNS,
+        data=tuple(canary_row(result, names) for result in most_exposed_first(document)),
+        x=Axis(column="trained on", title="times trained on", scales=("names",), grid=False, beside="beside"),
+        y=Axis(
+            column="bits", title="exposure (bits)", domain=(0, max(1.04 * max(map(max, most.values())), 1))
+        ),
+        marks=(
+            Marks(kind="band", rows=[{"from": 0, "to": rounded(GUESSING_BITS)}], x="", y="from", y_to="to"),
+            Marks(kind="rule", rows=limits, x="", y="most", dashed=True),
+            intervals("low", "high"),
+            Marks(kind="points", shows=("canary", "trained on", "exposure (bits)", "interval")),
+        ),
+        color="trained on",
+        colors=copies_colors(result.repetitions for result in document.results),
+        legend="",
+        shape="known",
+        shapes={"measured": "circle", "at least": "triangle-up"},
+        panel="format",
+        notes={
+            name: f"{len(bits):,} {several}; the maximum is {max(bits):.1f} bits."
+            for name, bits in most.items()
+        },
+        choice="trained on",
+        height=300,
+    )
 
 
 def most_exposed_first(document: Exposures) -> list[ExposureResult]:
@@ -121,108 +111,46 @@ def canary_row(result: ExposureResult, names: FormatNames) -> tuple[str | int | 
         names[result.format_id],
         result.repetitions,
         result.planted,
-        draw.rounded(result.exposure),
-        draw.rounded(low),
-        draw.rounded(high),
-        draw.rounded(result.most_possible_bits, 2),
+        rounded(result.exposure),
+        rounded(low),
+        rounded(high),
+        rounded(result.most_possible_bits, 2),
         result.estimate.status,
         result.rank,
-        draw.rounded(result.known_log_perplexity_bits),
+        rounded(result.known_log_perplexity_bits),
         result.method,
     )
 
 
-def _points(document: Exposures, names: FormatNames) -> Points:
+def _rows(document: Exposures, names: FormatNames) -> Rows:
     measured = [result for result in document.results if result.estimate.status != "not_measured"]
     ordered = sorted(measured, key=lambda result: (result.repetitions, _height(result)))
-    chosen = [ordered[place] for place in draw.thinned(len(ordered), MOST_POINTS)]
+    chosen = [ordered[place] for place in thinned(len(ordered), MOST_POINTS)]
     sizes = Counter((result.format_id, result.repetitions) for result in chosen)
     seen: Counter[tuple[str, int]] = Counter()
-    points = []
+    rows: Rows = []
     for result in chosen:
-        times, group = result.repetitions, (result.format_id, result.repetitions)
-        place, many = seen[group], sizes[group]
-        seen[group] += 1
+        group = (result.format_id, result.repetitions)
         # Side by side, so that equal exposures do not hide each other.
-        aside = 0.0 if many == 1 else 0.5 * (place / (many - 1) - 0.5)
+        beside = 0.0 if sizes[group] == 1 else seen[group] / (sizes[group] - 1) - 0.5
+        seen[group] += 1
         low, high = result.interval
-        points.append(
+        rows.append(
             {
                 "canary": result.canary_id,
-                "times": times,
-                "trained on": times_in_words(times),
+                "trained on": times_in_words(result.repetitions),
                 "format": names[result.format_id],
-                "place": draw.rounded(_log_place(times) + aside, 3),
-                "bits": draw.rounded(_height(result), 3),
-                "low": draw.rounded(low, 3),
-                "high": draw.rounded(_height(result) if high is None else high, 3),
-                "exposure": exposure_in_words(result),
+                "beside": rounded(beside, 3),
+                "bits": rounded(_height(result), 3),
+                "low": rounded(low, 3),
+                "high": rounded(_height(result) if high is None else high, 3),
+                "exposure (bits)": exposure_in_words(result),
                 "interval": interval_in_words(result),
                 "known": "at least" if result.estimate.status == "lower_bound" else "measured",
             }
         )
-    return points
+    return rows
 
 
 def _height(result: ExposureResult) -> float:
     return float(result.estimate.low or 0.0) if result.exposure is None else result.exposure
-
-
-def _log_place(times: int) -> float:
-    """A place on an axis where 0 is beside 1 and each doubling is a step."""
-    return 0.0 if times == 0 else 1.0 + math.log2(times)
-
-
-def _drawing(
-    times: Sequence[int], colors: dict[int, str], most: float, description: str, *, log: bool
-) -> Spec:
-    x = _copies_axis(times, log=log)
-    y = draw.axis("bits", "exposure (bits)", scale={"domain": [0, max(most * 1.04, 1.0)], "nice": False})
-    chosen = "repetitions == null || datum.times == repetitions"
-    # The axis has the numbers; the colors are those of the other figures.
-    color = draw.copies_channel(times, colors, None, "trained on") | {"legend": None}
-    shape = draw.shape_channel({"measured": "circle", "at least": "triangle-up"}, "known")
-    shown = draw.tooltips("canary", "trained on", ("exposure", "exposure (bits)"), "interval")
-    guessing, low = draw.axis("from", "exposure (bits)"), draw.axis("low", "exposure (bits)")
-    band = {"type": "rect", "color": draw.BAND, "opacity": 0.22, "aria": False}
-    dashed = {"type": "rule", "strokeDash": [5, 4], "color": draw.RULE, "aria": False}
-    layers = [
-        draw.layer([{"from": 0, "to": draw.rounded(GUESSING_BITS)}], band, y=guessing, y2="to"),
-        draw.layer([{"most": draw.rounded(most)}], dashed, y={"field": "most", "type": "quantitative"}),
-        draw.layer("points", draw.INTERVAL, chosen, x=x, y=low, y2="high", color=color),
-        draw.layer(
-            "points", draw.dots(55, opacity=0.9), chosen, x=x, y=y, color=color, shape=shape, tooltip=shown
-        ),
-    ]
-    return draw.spec(layers, description=description, params=[_choice(times)], height=300)
-
-
-def _copies_axis(times: Sequence[int], *, log: bool) -> Spec:
-    """The axis of how often canaries were trained on."""
-    title = "times trained on"
-    if not log:
-        return draw.axis("times", title, axis={"grid": False}, scale={"nice": True})
-    places = [round(_log_place(one), 3) for one in times]
-    names = {f"{place:g}": str(one) for place, one in zip(places, times, strict=True)}
-    # The labels are numbers of our own making; no text of the run enters an expression.
-    label = " : ".join(f"datum.value == {place} ? '{name}'" for place, name in names.items()) + " : ''"
-    return draw.axis(
-        "place",
-        title,
-        axis={"values": places, "labelExpr": label, "grid": False},
-        scale={"domain": [min(places, default=0) - 0.6, max(places, default=1) + 0.6], "nice": False},
-    )
-
-
-def _choice(times: Sequence[int]) -> Spec:
-    """The choice of which canaries are drawn."""
-    return {
-        "name": "repetitions",
-        "value": None,
-        "bind": {
-            "input": "select",
-            "options": [None, *times],
-            "labels": ["all", *(times_in_words(one) for one in times)],
-            "name": "Show canaries trained on ",
-        },
-    }

@@ -15,8 +15,7 @@ from coalmine.audits.exposure.candidate_scores import read_candidates
 from coalmine.audits.exposure.format_panels import names_of_formats
 from coalmine.audits.exposure.results import EXPOSURES, Exposures, scores_beside
 from coalmine.errors import NotMeasurableError
-from coalmine.evidence import figures as draw
-from coalmine.evidence.figures import Cell, Figure, Panel, Points, Spec
+from coalmine.evidence.charts import Axis, Chart, Marks, Rows, copies_colors, rounded
 from coalmine.evidence.run import Run
 from coalmine.evidence.words import times_in_words
 from coalmine.randomness import arrays
@@ -66,54 +65,62 @@ def largest_scores(run: Run) -> dict[str, tuple[Exposures, UniformScores]]:
     return dict(sorted(best.items()))
 
 
-def histogram_figure(run: Run) -> Figure | None:
+def histogram_figure(run: Run) -> Chart | None:
     """One histogram per format with scored members; of several sets of scores, the largest."""
-    best, names = largest_scores(run), names_of_formats(run)
-    colors = draw.copies_colors(one.repetitions for document, _ in best.values() for one in document.results)
-    panels: list[Panel] = []
-    rows: list[tuple[Cell, ...]] = []
+    names, bars, curves, lines = names_of_formats(run), Rows(), Rows(), Rows()
+    notes: dict[str, str] = {}
+    best = largest_scores(run)
     for format_id, (document, scores) in best.items():
-        panel = _panel(run, document, scores, names[format_id], colors)
-        if panel is not None:
-            panels.append(panel)
-            rows += [(panel.title, bar["from"], bar["to"], bar["members"]) for bar in panel.datasets["bars"]]
-    if not panels:
+        bits = scores.bits[np.isfinite(scores.bits)]
+        if len(bits) < 2:
+            continue
+        name = names[format_id]
+        counts, edges = np.histogram(bits, bins=BINS)
+        bars += [
+            {
+                "format": name,
+                "from (bits)": rounded(edges[place]),
+                "to (bits)": rounded(edges[place + 1]),
+                "members": int(count),
+            }
+            for place, count in enumerate(counts)
+        ]
+        curve, whence = _curve(run, format_id, bits)
+        own, left_out = _lines(document, format_id, name)
+        lines += own
+        low = min([edges[0], *(line["log-perplexity (bits)"] for line in own)])
+        curves += _curve_rows(
+            name, curve, float(low), float(edges[-1]), len(bits) * float(edges[1] - edges[0])
+        )
+        about = _KINDS[scores.kind].format(len(bits))
+        notes[name] = f"{about[0].upper()}{about[1:]}{whence}.{left_out}"
+    if not bars:
         return None
-    return Figure(
-        figure_id="log-perplexity",
+    return Chart(
+        id="log-perplexity",
         title="Log-perplexity of members and canaries",
         caption="Each line is a canary: the further left of the bulk, the better remembered.",
-        panels=tuple(panels),
+        rows=bars,
         columns=("format", "from (bits)", "to (bits)", "members"),
-        rows=tuple(rows),
-    )
-
-
-def _panel(
-    run: Run, document: Exposures, scores: UniformScores, name: str, colors: dict[int, str]
-) -> Panel | None:
-    bits = scores.bits[np.isfinite(scores.bits)]
-    if len(bits) < 2:
-        return None
-    counts, edges = np.histogram(bits, bins=BINS)
-    bars = [
-        {"from": draw.rounded(edges[place]), "to": draw.rounded(edges[place + 1]), "members": int(count)}
-        for place, count in enumerate(counts)
-    ]
-    curve, whence = _curve(run, scores.format_id, bits)
-    lines, left_out = _lines(document, scores.format_id)
-    low = min([edges[0], *(line["bits"] for line in lines)])
-    drawn = _curve_points(curve, float(low), float(edges[-1]), len(bits) * float(edges[1] - edges[0]))
-    about = _KINDS[scores.kind].format(len(bits))
-    description = f"Histogram of the log-perplexity of {about} of {name}, with the canaries as lines."
-    return Panel(
-        title=name,
-        note=f"{about[0].upper()}{about[1:]}{whence}.{left_out}",
-        specs={
-            axes: _drawing(lines, colors, description, scale=scale, curve=bool(drawn))
-            for axes, scale in (("linear count", "linear"), ("log count", "symlog"))
-        },
-        datasets={"bars": bars, "curve": drawn, "lines": lines},
+        x=Axis(column="from (bits)", title="log-perplexity (bits)", grid=False),
+        y=Axis(column="members", title="members per bin", scales=("linear", "symlog")),
+        marks=(
+            Marks(kind="bars", x_to="to (bits)", shows=("from (bits)", "to (bits)", "members")),
+            Marks(kind="line", rows=curves, x="bits"),
+            Marks(
+                kind="rule",
+                rows=lines,
+                x="log-perplexity (bits)",
+                y="",
+                shows=("canary", "trained on", "log-perplexity (bits)"),
+            ),
+        ),
+        color="trained on",
+        colors=copies_colors(one.repetitions for document, _ in best.values() for one in document.results),
+        legend="canaries trained on",
+        panel="format",
+        notes=notes,
+        height=260,
     )
 
 
@@ -138,17 +145,18 @@ def _curve(run: Run, format_id: str, bits: NDArray[np.float64]) -> tuple[SkewNor
     return curve, ", with a skew-normal curve for the eye that no test was made of"
 
 
-def _curve_points(curve: SkewNormal | None, low: float, high: float, mass: float) -> Points:
+def _curve_rows(name: str, curve: SkewNormal | None, low: float, high: float, mass: float) -> Rows:
     if curve is None:
         return []
     places = np.linspace(low, high, 160)
     heights = np.exp(np.asarray(curve.log_pdf(places))) * mass
     return [
-        {"bits": draw.rounded(x), "members": draw.rounded(y)} for x, y in zip(places, heights, strict=True)
+        {"format": name, "bits": rounded(x), "members": rounded(y)}
+        for x, y in zip(places, heights, strict=True)
     ]
 
 
-def _lines(document: Exposures, format_id: str) -> tuple[Points, str]:
+def _lines(document: Exposures, format_id: str, name: str) -> tuple[Rows, str]:
     canaries = [
         one
         for one in document.results
@@ -165,31 +173,10 @@ def _lines(document: Exposures, format_id: str) -> tuple[Points, str]:
     )
     return [
         {
+            "format": name,
             "canary": one.canary_id,
-            "bits": draw.rounded(one.log_perplexity_bits),
+            "log-perplexity (bits)": rounded(one.log_perplexity_bits),
             "trained on": times_in_words(one.repetitions),
-            "times": one.repetitions,
         }
         for one in shown
     ], left_out
-
-
-def _drawing(lines: Points, colors: dict[int, str], description: str, *, scale: str, curve: bool) -> Spec:
-    on_x: Spec = {"scale": {"zero": False, "nice": False, "padding": 12}, "axis": {"grid": False}}
-    binned = draw.axis("from", "log-perplexity (bits)", bin="binned", **on_x)
-    x = draw.axis("bits", "log-perplexity (bits)", **on_x)
-    y = draw.axis("members", "members per bin", scale={"type": scale, "domainMin": 0})
-    color = draw.copies_channel(
-        (line["times"] for line in lines), colors, "canaries trained on", "trained on"
-    )
-    in_bar = draw.tooltips(("from", "from (bits)"), ("to", "to (bits)"), "members")
-    on_line = draw.tooltips("canary", "trained on", ("bits", "log-perplexity (bits)"))
-    bars = {"type": "bar", "color": draw.BAND, "opacity": 0.55, "binSpacing": 1}
-    fitted = {"type": "line", "color": "#000000", "opacity": 0.55, "strokeWidth": 1.5, "aria": False}
-    rules = {"type": "rule", "strokeWidth": 2, "opacity": 0.85}
-    layers = [
-        draw.layer("bars", bars, x=binned, x2="to", y=y, tooltip=in_bar),
-        *([draw.layer("curve", fitted, x=x, y=y)] if curve else []),
-        draw.layer("lines", rules, x=x, color=color, tooltip=on_line),
-    ]
-    return draw.spec(layers, description=description, height=260)

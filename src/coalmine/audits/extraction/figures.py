@@ -10,53 +10,61 @@ from collections.abc import Mapping
 from coalmine.audits.exposure.format_panels import names_of_formats
 from coalmine.audits.exposure.results import EXPOSURES, Exposures
 from coalmine.audits.extraction.results import EXTRACTIONS, VERIFIED, Verified
-from coalmine.evidence import figures as draw
-from coalmine.evidence.figures import Figure, Panel, Points, Spec
+from coalmine.evidence.charts import PALETTE, Axis, Chart, Marks, Rows, rounded, thinned
 from coalmine.evidence.run import Run
 from coalmine.evidence.words import FormatNames, times_in_words
 
 MOST_POINTS = 2_000
-CAME_OUT = {
-    "yes": (draw.PALETTE[1], "circle"),
-    "no": (draw.PALETTE[0], "cross"),
-    "not within the budget": (draw.PALETTE[6], "triangle-up"),
-}
+_COLUMNS = ("canary", "format", "exposure (bits)", "trained on", "queries", "came out", "place")
+_COLORS = {"yes": PALETTE[1], "no": PALETTE[0], "not within the budget": PALETTE[6]}
+_SHAPES = {"yes": "circle", "no": "cross", "not within the budget": "triangle-up"}
 
 
-def extraction_figure(run: Run) -> Figure | None:
+def extraction_figure(run: Run) -> Chart | None:
     """Queries against exposure, or None if canaries were not searched for or have no exposures."""
     verified, measured = run.first(VERIFIED), run.first(EXPOSURES)
     if verified is None or measured is None:
         return None
     spent = _spent(run)
     names = names_of_formats(run)
-    points = _points(verified, measured, names, spent)
-    if not points:
+    every = _rows(verified, measured, names, spent)
+    if not every:
         return None
-    panels = draw.by_format(points)
-    searched = {names[format_id]: many for format_id, many in spent.items()}
-    return Figure(
-        figure_id="exposure-and-extraction",
+    by_height = sorted(every, key=lambda row: (str(row["came out"]), float(row["exposure (bits)"])))
+    rows = [by_height[place] for place in thinned(len(every), MOST_POINTS)]
+    return Chart(
+        id="exposure-and-extraction",
         title="Exposure against extraction and its cost",
         caption="Each point is a canary. One that came out is at the number of queries after which it was found; one that did not, at "
         "the number that was spent on its format.",
-        panels=tuple(
-            Panel(
-                title=name,
-                note=f"{searched[name]:,} queries were spent on this format." if name in searched else "",
-                specs={"": _drawing(own)},
-            )
-            for name, own in panels.items()
+        rows=rows,
+        columns=_COLUMNS,
+        data=tuple(tuple(row[name] for name in _COLUMNS) for row in every),
+        x=Axis(column="exposure (bits)", grid=False),
+        y=Axis(column="queries", title="queries (log)", scales=("log",)),
+        marks=(
+            Marks(kind="points", shows=("canary", "trained on", "came out", "exposure (bits)", "queries")),
         ),
-        columns=("canary", "format", "exposure (bits)", "trained on", "queries", "came out", "place"),
-        rows=draw.rows_of(points, "canary", "format", "bits", "trained on", "queries", "came out", "place"),
+        color="came out",
+        colors=_COLORS,
+        legend="came out",
+        shape="came out",
+        shapes={
+            name: shape for name, shape in _SHAPES.items() if any(row["came out"] == name for row in rows)
+        },
+        panel="format",
+        notes={
+            names[format_id]: f"{many:,} queries were spent on this format."
+            for format_id, many in spent.items()
+        },
+        height=240,
     )
 
 
-def _points(verified: Verified, measured: Exposures, names: FormatNames, spent: Mapping[str, int]) -> Points:
+def _rows(verified: Verified, measured: Exposures, names: FormatNames, spent: Mapping[str, int]) -> Rows:
     """Each canary that was searched for and has an exposure."""
     exposures = {result.canary_id: result for result in measured.results}
-    points: Points = []
+    rows: Rows = []
     for one in verified.canaries:
         result = exposures.get(one.canary_id)
         if result is None or result.estimate.status == "not_measured":
@@ -65,18 +73,18 @@ def _points(verified: Verified, measured: Exposures, names: FormatNames, spent: 
         queries = one.expansions if one.extracted else spent.get(result.format_id)
         if bits is None or not queries:
             continue
-        points.append(
+        rows.append(
             {
                 "canary": one.canary_id,
                 "format": names[result.format_id],
-                "bits": draw.rounded(bits),
+                "exposure (bits)": rounded(bits),
                 "trained on": times_in_words(one.repetitions),
                 "queries": queries,
                 "came out": "yes" if one.extracted else "no" if one.proven else "not within the budget",
                 "place": one.place,
             }
         )
-    return points
+    return rows
 
 
 def _spent(run: Run) -> dict[str, int]:
@@ -92,21 +100,3 @@ def _spent(run: Run) -> dict[str, int]:
     return {
         facts.format_id: by_template[facts.template] for facts in formats if facts.template in by_template
     }
-
-
-def _drawing(points: Points) -> Spec:
-    drawn = sorted(points, key=lambda point: (str(point["came out"]), float(point["bits"])))
-    drawn = [drawn[place] for place in draw.thinned(len(drawn), MOST_POINTS)]
-    shown = [name for name in CAME_OUT if any(point["came out"] == name for point in drawn)]
-    points_layer = draw.layer(
-        drawn,
-        draw.dots(65, opacity=0.85),
-        x=draw.axis("bits", "exposure (bits)", axis={"grid": False}),
-        y=draw.axis("queries", "queries (log)", scale={"type": "log"}),
-        color=draw.color_channel({name: CAME_OUT[name][0] for name in shown}, "came out", "came out"),
-        # The same channel with shapes in place of colors, so that both have one legend.
-        shape=draw.color_channel({name: CAME_OUT[name][1] for name in shown}, "came out", "came out"),
-        tooltip=draw.tooltips("canary", "trained on", "came out", ("bits", "exposure (bits)"), "queries"),
-    )
-    description = "Queries spent against exposure, by whether a canary came out."
-    return draw.spec([points_layer], description=description, height=240)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,12 +11,10 @@ from numpy.typing import NDArray
 from coalmine.audits.exposure.format_panels import names_of_formats
 from coalmine.audits.exposure.histogram_figure import UniformScores, largest_scores
 from coalmine.audits.exposure.results import Exposures
-from coalmine.audits.membership.epsilon_figure import epsilon_figure
-from coalmine.audits.membership.results import MEMBERSHIPS
-from coalmine.evidence import figures as draw
-from coalmine.evidence.figures import Cell, Figure, Panel, Points, Spec
+from coalmine.audits.membership.results import MEMBERSHIPS, Membership, Population
+from coalmine.evidence.charts import PALETTE, Axis, Chart, Marks, Rows, copies_colors, intervals, rounded
 from coalmine.evidence.run import Run
-from coalmine.evidence.words import times_in_words
+from coalmine.evidence.words import FormatNames, format_names, times_in_words
 from coalmine.statistics.roc import tpr_band
 
 FloatArray = NDArray[np.float64]
@@ -24,82 +22,114 @@ FloatArray = NDArray[np.float64]
 MOST_STEPS, BAND_STEPS = 120, 25
 MOST_CURVES = 8
 CONFIDENCE = 0.95
+_FPR, _TPR = "false-positive rate", "true-positive rate"
+# A label of an axis is broken here, in letters.
+LABEL_WIDTH = 17
+_EPSILON_COLUMNS = (
+    "format",
+    "planted",
+    "method",
+    "epsilon at least",
+    "upper end",
+    "kind",
+    "for one copy",
+    "most that could be shown",
+)
 
 
-class _Curves(NamedTuple):
-    """The curves of one format."""
-
-    curves: Points
-    bands: Points
-    others: int
-    # The numbers of copies that are drawn, and of how many.
-    copies: tuple[int, ...]
-    of: int
-
-
-def membership_figures(run: Run) -> Iterator[Figure]:
+def membership_figures(run: Run) -> Iterator[Chart]:
     """The ROC of each format that has scores, and the bounds on epsilon if `membership` was run."""
-    found = {format_id: _curves(*one) for format_id, one in largest_scores(run).items()}
-    curves = {format_id: one for format_id, one in found.items() if one is not None}
-    if curves:
-        yield _roc(run, curves)
+    roc = _roc(run)
+    if roc is not None:
+        yield roc
     members = run.first(MEMBERSHIPS)
     if members is not None:
-        yield epsilon_figure(members, names_of_formats(run))
+        epsilon = epsilon_figure(members, names_of_formats(run))
+        if epsilon is not None:
+            yield epsilon
 
 
-def _roc(run: Run, found: dict[str, _Curves]) -> Figure:
-    names = names_of_formats(run)
-    colors = draw.copies_colors(times for one in found.values() for times in one.copies)
-    panels: list[Panel] = []
-    rows: list[tuple[Cell, ...]] = []
-    for format_id, one in found.items():
+def _roc(run: Run) -> Chart | None:
+    """The curve and band of each number of copies; None where there is nothing to compare, or nothing to compare it with."""
+    names, curves, bands, guessing = names_of_formats(run), Rows(), Rows(), Rows()
+    notes: dict[str, str] = {}
+    copies: set[int] = set()
+    for format_id, (document, scores) in largest_scores(run).items():
+        others, own = _scores(document, scores)
+        if not len(others) or not own:
+            continue
+        name = names[format_id]
+        drawn = list(own)[:: max(1, -(-len(own) // MOST_CURVES))]
+        copies.update(drawn)
+        here = [row for times in drawn for row in _curve(name, own[times], others, times)]
+        curves += here
+        bands += [row for times in drawn for row in _band(name, own[times], others, times)]
+        guessing += [
+            {"format": name, "drawn": rounded(p, 7), _TPR: rounded(p, 7)}
+            for p in np.logspace(np.log10(0.5 / len(others)), 0, 40)
+        ]
         left_out = (
-            ""
-            if len(one.copies) == one.of
-            else f" {len(one.copies)} of {one.of} numbers of copies are drawn."
+            "" if len(drawn) == len(own) else f" {len(drawn)} of {len(own)} numbers of copies are drawn."
         )
-        panels.append(
-            Panel(
-                title=names[format_id],
-                note=f"Against {one.others:,} that were not trained on.{left_out}{_alike(one)}",
-                specs={
-                    "log axes": _drawing(one, colors, log=True),
-                    "linear axes": _drawing(one, colors, log=False),
-                },
-                datasets={"curves": one.curves, "bands": one.bands},
-            )
-        )
-        rows += [(names[format_id], p["trained on"], p["fpr"], p["tpr"], None, None) for p in one.curves]
-        rows += [(names[format_id], p["trained on"], p["fpr"], None, p["low"], p["high"]) for p in one.bands]
-    return Figure(
-        figure_id="roc",
+        notes[name] = f"Against {len(others):,} that were not trained on.{left_out}{_alike(here, drawn)}"
+    if not curves:
+        return None
+    return Chart(
+        id="roc",
         title="Telling planted canaries from others",
         caption="The share of planted canaries that the scores identify, against the share of others that they mistake for planted, by "
         "how often the canaries were trained on. A band holds the true-positive rate at each false-positive rate with "
         f"{100 * CONFIDENCE:g}% confidence, the error of the threshold included; the dashed line is guessing. A false-positive rate "
         "of 0 is drawn at half of the smallest that can be seen.",
-        panels=tuple(panels),
-        columns=("format", "trained on", "false-positive rate", "true-positive rate", "low", "high"),
-        rows=tuple(rows),
+        rows=curves,
+        columns=("format", "trained on", _FPR, _TPR, "low", "high"),
+        data=tuple(
+            (row["format"], row["trained on"], row[_FPR], row.get(_TPR), row.get("low"), row.get("high"))
+            for row in (*curves, *bands)
+        ),
+        x=Axis(
+            column="drawn",
+            title=_FPR,
+            scales=("log", "linear"),
+            domain=(min(row["drawn"] for row in guessing), 1),
+            format="~g",
+            grid=False,
+        ),
+        y=Axis(
+            column=_TPR,
+            scales=("log", "linear"),
+            domain=(min([0.01, *(row[_TPR] for row in curves if row[_TPR] > 0)]) / 2, 1),
+            format="~g",
+            grid=False,
+        ),
+        marks=(
+            Marks(kind="line", rows=guessing, dashed=True),
+            Marks(kind="area", rows=bands, y="low", y_to="high"),
+            Marks(kind="steps", shows=("trained on", _FPR, _TPR, "canaries")),
+        ),
+        color="trained on",
+        colors=copies_colors(copies),
+        legend="trained on",
+        panel="format",
+        notes=notes,
     )
 
 
-def _alike(one: _Curves) -> str:
+def _alike(curves: Rows, copies: list[int]) -> str:
     """Which curves coincide, so that only the last of them is visible."""
     courses: dict[tuple[tuple[float, float], ...], list[str]] = {}
-    for times in map(times_in_words, one.copies):
+    for times in map(times_in_words, copies):
         highest: dict[float, float] = {}
-        for point in one.curves:
-            if point["trained on"] == times:
-                highest[point["fpr"]] = max(point["tpr"], highest.get(point["fpr"], 0.0))
+        for row in curves:
+            if row["trained on"] == times:
+                highest[row[_FPR]] = max(row[_TPR], highest.get(row[_FPR], 0.0))
         courses.setdefault(tuple(highest.items()), []).append(times)
     same = [f"{', '.join(some[:-1])} and {some[-1]}" for some in courses.values() if len(some) > 1]
     return "".join(f" The curves of {names} are the same." for names in same)
 
 
-def _curves(document: Exposures, scores: UniformScores) -> _Curves | None:
-    """The curve and band of each number of copies; None if there is nothing to compare, or nothing to compare it with."""
+def _scores(document: Exposures, scores: UniformScores) -> tuple[FloatArray, dict[int, FloatArray]]:
+    """The sorted scores of what was not trained on, and those of planted canaries by their number of copies."""
     here = [
         result
         for result in document.results
@@ -113,16 +143,10 @@ def _curves(document: Exposures, scores: UniformScores) -> _Curves | None:
         _without(others, planted) if scores.kind == "member" else np.sort(np.concatenate([others, withheld]))
     )
     copies = sorted({r.repetitions for r in here if r.planted})
-    if not len(others) or not copies:
-        return None
-    drawn = copies[:: max(1, -(-len(copies) // MOST_CURVES))]
-    curves: Points = []
-    bands: Points = []
-    for times in drawn:
-        own = np.sort([-r.log_perplexity_bits for r in here if r.planted and r.repetitions == times])
-        curves += _curve(own, others, times)
-        bands += _band(own, others, times)
-    return _Curves(curves, bands, len(others), tuple(drawn), len(copies))
+    return others, {
+        times: np.sort([-r.log_perplexity_bits for r in here if r.planted and r.repetitions == times])
+        for times in copies
+    }
 
 
 def _without(everyone: FloatArray, some: FloatArray) -> FloatArray:
@@ -140,35 +164,37 @@ def _without(everyone: FloatArray, some: FloatArray) -> FloatArray:
     return np.delete(everyone, sorted(taken))
 
 
-def _curve(own: FloatArray, others: FloatArray, times: int) -> Points:
+def _curve(name: str, own: FloatArray, others: FloatArray, times: int) -> Rows:
     n = len(others)
     thresholds = np.append(np.unique(np.concatenate([own, _quantiles(others)]))[::-1], -np.inf)
     fpr = (n - np.searchsorted(others, thresholds, side="right")) / n
     hits = len(own) - np.searchsorted(own, thresholds, side="right")
     return [
         {
+            "format": name,
             "trained on": times_in_words(times),
-            "fpr": draw.rounded(fpr[place], 7),
-            "drawn": draw.rounded(max(float(fpr[place]), 0.5 / n), 7),
-            "tpr": draw.rounded(hits[place] / len(own)),
+            _FPR: rounded(fpr[place], 7),
+            "drawn": rounded(max(float(fpr[place]), 0.5 / n), 7),
+            _TPR: rounded(hits[place] / len(own)),
             "canaries": len(own),
         }
         for place in _corners(fpr, hits)
     ]
 
 
-def _band(own: FloatArray, others: FloatArray, times: int) -> Points:
+def _band(name: str, own: FloatArray, others: FloatArray, times: int) -> Rows:
     """Limits at rates that are evenly spread on a logarithmic axis; below one of the others nothing can be said."""
     n = len(others)
     rates = np.unique(np.round(np.logspace(np.log10(min(0.5, 1.0 / n)), 0.0, BAND_STEPS)[:-1], 7))
     low, high = tpr_band(own, others, rates, CONFIDENCE)
     return [
         {
+            "format": name,
             "trained on": times_in_words(times),
-            "fpr": draw.rounded(rate, 7),
-            "drawn": draw.rounded(rate, 7),
-            "low": draw.rounded(low[place]),
-            "high": draw.rounded(high[place]),
+            _FPR: rounded(rate, 7),
+            "drawn": rounded(rate, 7),
+            "low": rounded(low[place]),
+            "high": rounded(high[place]),
         }
         for place, rate in enumerate(rates)
     ]
@@ -193,40 +219,83 @@ def _corners(fpr: FloatArray, hits: NDArray[np.int64]) -> list[int]:
     return sorted({changed[int(place * step)] for place in range(2 * MOST_STEPS)} | {changed[-1]})
 
 
-def _drawing(one: _Curves, colors: dict[int, str], *, log: bool) -> Spec:
-    least = 0.5 / one.others
-    scale: Spec = {"type": "log", "domain": [least, 1], "nice": False} if log else {"domain": [0, 1]}
-    lowest = min([0.01, *(point["tpr"] for point in one.curves if point["tpr"] > 0)])
-    up: Spec = (
-        {"type": "log", "domain": [lowest / 2, 1], "nice": False, "clamp": True}
-        if log
-        else {"domain": [0, 1]}
+def epsilon_figure(document: Membership, known: FormatNames | None = None) -> Chart | None:
+    """What each method shows about epsilon, for each population; None where none shows anything. A claim is about one copy, and so are
+    bounds beside it.
+
+    `known` are names of formats that the run has; those of the populations themselves are taken otherwise.
+    """
+    names = known or format_names(
+        {one.format_id: one.template for one in document.populations if one.format_id and one.template}
     )
-    ticks: Spec = {"format": "~g", "tickCount": 6, "grid": False}
-    x = draw.axis("drawn" if log else "fpr", "false-positive rate", scale=scale, axis=ticks)
-    diagonal = np.logspace(np.log10(least), 0, 40) if log else np.linspace(0, 1, 2)
-    color = draw.copies_channel(one.copies, colors, "trained on", "trained on")
-    low, tpr = (draw.axis(field, "true-positive rate", scale=up, axis=ticks) for field in ("low", "tpr"))
-    guessing = [dict.fromkeys(("drawn", "fpr", "tpr"), draw.rounded(p, 7)) for p in diagonal]
-    dashed = {
-        "type": "line",
-        "strokeDash": [4, 4],
-        "color": draw.RULE,
-        "strokeWidth": 1,
-        "aria": False,
-        "clip": True,
-    }
-    steps = {"type": "line", "interpolate": "step-after", "strokeWidth": 2, "clip": True}
-    shown = draw.tooltips(
-        "trained on", ("fpr", "false-positive rate"), ("tpr", "true-positive rate"), "canaries"
+    rows = [row for population in document.populations for row in _bounds(document, population, names)]
+    if not rows:
+        return None
+    claim = document.verdict
+    said = (
+        ""
+        if claim is None
+        else f" The dashed line is the claimed epsilon of {claim.claimed_epsilon:g}: {claim.words}."
     )
-    band = {"type": "area", "opacity": 0.1, "aria": False, "clip": True}
-    layers = [
-        draw.layer(guessing, dashed, x=x, y=tpr),
-        draw.layer("bands", band, x=x, y=low, y2="high", color=color),
-        draw.layer(
-            "curves", steps | {"point": {"size": 40, "opacity": 0}}, x=x, y=tpr, color=color, tooltip=shown
+    whole = "a canary as a whole" if claim is None else "one copy of a canary"
+    claims: Rows = [] if claim is None else [{"claimed epsilon": claim.claimed_epsilon}]
+    ends = [float(row["upper end"] or 0.0) for row in rows] + [row["claimed epsilon"] for row in claims]
+    return Chart(
+        id="epsilon",
+        title="Lower bounds on epsilon" + ("" if claim is None else ", and the claimed epsilon"),
+        caption=f"What each method shows about epsilon at delta {document.delta:g}, for {whole}, at {100 * document.confidence:g}% "
+        "confidence (the Bayesian interval, where there is one, is credible instead). A triangle is a lower limit; the circle of the "
+        f"median is a point estimate and not a bound.{said}",
+        rows=rows,
+        columns=_EPSILON_COLUMNS,
+        x=Axis(column="epsilon at least", title="epsilon", domain=(0, 1.05 * max([1.0, *ends]))),
+        y=Axis(column="label", title="", scales=("names",), beside="planted"),
+        marks=(
+            intervals("epsilon at least", "upper end", x=True),
+            Marks(kind="points", shows=tuple(name for name in _EPSILON_COLUMNS[1:] if name != "kind")),
+            Marks(
+                kind="rule", rows=claims, x="claimed epsilon", y="", dashed=True, shows=("claimed epsilon",)
+            ),
         ),
-    ]
-    description = "True-positive rate against false-positive rate, by how often canaries were trained on."
-    return draw.spec(layers, description=description)
+        color="planted",
+        colors=copies_colors(one.copies for one in document.populations if not one.pooled)
+        | {row["planted"]: PALETTE[2] for row in rows if row["pooled"]},
+        legend="planted",
+        shape="kind",
+        shapes={"lower limit": "triangle-right", "point estimate": "circle"},
+        panel="format",
+        height=max(
+            160,
+            13 * len(rows) // len({row["format"] for row in rows}) + 20,
+            60 * len({row["label"] for row in rows}),
+        ),
+    )
+
+
+def _bounds(document: Membership, population: Population, names: FormatNames) -> Rows:
+    claimed = document.verdict is not None
+    named = "" if population.format_id is None else names[population.format_id]
+    rows: Rows = []
+    beside = () if population.independent is None else (population.independent,)
+    for bound in (*population.epsilon, *beside, population.best):
+        estimate = bound.one_copy if claimed else bound.canary
+        if estimate is None or estimate.status == "not_measured":
+            continue
+        at = estimate.value if estimate.low is None else estimate.low
+        rows.append(
+            {
+                "format": named,
+                "planted": "pooled" if population.pooled else times_in_words(population.copies),
+                "pooled": population.pooled,
+                "method": estimate.method,
+                "label": " | ".join(textwrap.wrap(estimate.method, LABEL_WIDTH)),
+                "epsilon at least": rounded(at),
+                "upper end": rounded(at if estimate.high is None else estimate.high),
+                "kind": "point estimate" if estimate.low is None else "lower limit",
+                "for one copy": rounded(bound.one_copy.low if bound.one_copy is not None else None),
+                "most that could be shown": rounded(
+                    population.one_copy_ceiling if claimed else population.epsilon_ceiling
+                ),
+            }
+        )
+    return rows

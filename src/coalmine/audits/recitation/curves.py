@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from coalmine.audits.recitation.figures import recitation_chart
+from coalmine.audits.recitation.figures import recitation_charts
 from coalmine.audits.recitation.results import Recitation
+from coalmine.evidence.charts import as_one
 from coalmine.evidence.drawing import save_drawing
 
 FIGURE_NAME = "recitation"
@@ -19,6 +20,7 @@ def draw_recitation(
     paths = [directory / f"{FIGURE_NAME}.{kind}" for kind in kinds]
     for path in paths:
         # A picture is for paper, and a page may be read on a phone.
-        chart = recitation_chart(result, columns=1 if path.suffix == ".html" else 3)
-        save_drawing(chart, path, title=f"Recitation of {', '.join(facts.name for facts in result.models)}")
+        charts = recitation_charts(result, whatever=True)
+        drawing = as_one(charts, columns=1 if path.suffix == ".html" else 3, width=250)
+        save_drawing(drawing, path, title=f"Recitation of {', '.join(facts.name for facts in result.models)}")
     return paths

@@ -12,8 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from coalmine.audits.recitation.results import RECITATIONS, Group, Recitation, RecitationTrend
-from coalmine.evidence import figures as draw
-from coalmine.evidence.figures import Figure, Panel, Points, Spec
+from coalmine.evidence.charts import Axis, Chart, Marks, Rows, intervals, named_colors, rounded, short_names
 from coalmine.evidence.run import Run
 
 By = Literal["repetitions", "context", "size"]
@@ -22,36 +21,27 @@ _AXES: dict[By, tuple[str, str]] = {
     "context": ("Recitation by context", "tokens of context"),
     "size": ("Recitation by model size", "parameters"),
 }
+_SHARE = "share recited"
 
 
-def recitation_figures(run: Run) -> list[Figure]:
+def recitation_figures(run: Run) -> list[Chart]:
     """One figure for each quantity of which at least two values were tried."""
     document = run.first(RECITATIONS)
-    curves = {} if document is None else _curves(document)
-    return [_figure(document, by, points) for by, points in curves.items() if document is not None]
+    return [] if document is None else recitation_charts(document)
 
 
-def recitation_chart(document: Recitation, *, columns: int = 3) -> Spec:
-    """The same as one drawing for a file, on logarithmic axes; where no quantity has two values, the share by repetitions."""
-    models = [model.name for model in document.models]
-    at = "" if document.main_context is None else f", at {document.main_context} tokens of context"
-    drawings = []
-    for by, points in (_curves(document) or {"repetitions": _points(document, "repetitions")}).items():
-        title = _AXES[by][1] + (at if by == "repetitions" else "")
-        places = _apart(points, models, "log", apart=by != "size")
-        drawings.append(_drawing(places, _lines(document, by, points), models, title, "log"))
-    return draw.side_by_side(drawings, columns=columns)
+def recitation_charts(document: Recitation, *, whatever: bool = False) -> list[Chart]:
+    """The same for one result; with `whatever`, the share by repetitions where no quantity has two values."""
+    found = {by: _rows(document, by) for by in _AXES}
+    curves = {by: rows for by, rows in found.items() if len({row[_AXES[by][1]] for row in rows}) > 1}
+    if whatever and not curves:
+        curves["repetitions"] = found["repetitions"]
+    return [_chart(document, by, rows) for by, rows in curves.items()]
 
 
-def _curves(document: Recitation) -> dict[By, Points]:
-    """The points of each quantity of which at least two values were tried."""
-    found = {by: _points(document, by) for by in _AXES}
-    return {by: points for by, points in found.items() if len({point["x"] for point in points}) > 1}
-
-
-def _figure(document: Recitation, by: By, points: Points) -> Figure:
-    lines = _lines(document, by, points)
-    models = [model.name for model in document.models if any(p["model"] == model.name for p in points)]
+def _chart(document: Recitation, by: By, rows: Rows) -> Chart:
+    models = [model.name for model in document.models if any(row["model"] == model.name for row in rows)]
+    names = short_names(models)
     title, x_title = _AXES[by]
     context = (
         ""
@@ -64,31 +54,31 @@ def _figure(document: Recitation, by: By, points: Points) -> Figure:
     )
     if by != "size" and len(models) > 1:
         words += " Models that share a place are drawn a little apart."
-    return Figure(
-        figure_id=f"recitation-by-{by}",
+    places = _apart(rows, models, x_title, apart=by != "size")
+    return Chart(
+        id=f"recitation-by-{by}",
         title=title,
         caption=words + "".join(f" {line}" for line in _fit_words(document, by)),
-        panels=(
-            Panel(
-                specs={
-                    name: _drawing(
-                        _apart(points, models, scale, apart=by != "size"), lines, models, x_title, scale
-                    )
-                    for name, scale in (("log axis", "log"), ("linear axis", "linear"))
-                }
-            ),
+        rows=[{**row, "name": names[row["model"]]} for row in places],
+        columns=("model", x_title, _SHARE, "low", "high", "sequences"),
+        x=Axis(column="at", title=x_title, scales=("log", "linear"), format="~s", grid=False),
+        y=Axis(column=_SHARE, format="~%"),
+        marks=(
+            *(Marks(kind="line", rows=own, dashed=True) for own in _fits(document, by, rows, names)),
+            intervals("low", "high"),
+            Marks(kind="points", shows=("model", x_title, _SHARE, "low", "high", "sequences")),
         ),
-        columns=("model", x_title, "share recited", "low", "high", "sequences"),
-        rows=draw.rows_of(points, "model", "x", "share", "low", "high", "sequences"),
+        color="name",
+        colors=named_colors(list(names.values())),
     )
 
 
-def _points(document: Recitation, by: By) -> Points:
+def _rows(document: Recitation, by: By) -> Rows:
     """The shares that were measured, each at its place."""
-    return [point for group in document.groups if (point := _point(document, group, by)) is not None]
+    return [row for group in document.groups if (row := _row(document, group, by)) is not None]
 
 
-def _point(document: Recitation, group: Group, by: By) -> dict[str, Any] | None:
+def _row(document: Recitation, group: Group, by: By) -> dict[str, Any] | None:
     if group.recited.status != "measured" or group.length is not None:
         return None
     if (by == "repetitions") != (group.bucket is not None):
@@ -100,17 +90,17 @@ def _point(document: Recitation, group: Group, by: By) -> dict[str, Any] | None:
         return None
     return {
         "model": group.model,
-        "x": x,
-        "share": draw.rounded(group.recited.value, 6),
-        "low": draw.rounded(group.recited.low, 6),
-        "high": draw.rounded(group.recited.high, 6),
+        _AXES[by][1]: x,
+        _SHARE: rounded(group.recited.value, 6),
+        "low": rounded(group.recited.low, 6),
+        "high": rounded(group.recited.high, 6),
         "sequences": group.recited.n,
     }
 
 
 def _place(document: Recitation, group: Group, by: By) -> float | None:
     if by == "repetitions":
-        return draw.rounded(group.mean_copies, 3)
+        return rounded(group.mean_copies, 3)
     if by == "context":
         return group.context
     facts = next((model for model in document.models if model.name == group.model), None)
@@ -128,16 +118,19 @@ def _trends(document: Recitation, by: By) -> list[RecitationTrend]:
     ]
 
 
-def _lines(document: Recitation, by: By, points: Points) -> Points:
-    drawn = []
+def _fits(document: Recitation, by: By, rows: Rows, names: dict[str, str]) -> Iterator[Rows]:
+    """The fitted lines, each as points along it; that of all models together has no color."""
     for one in _trends(document, by):
-        own = [point["x"] for point in points if one.model is None or point["model"] == one.model]
-        for x in np.logspace(np.log10(min(own)), np.log10(max(own)), 30) if own else ():
-            rate = one.trend.rate_at(float(x))
-            if rate is not None and 0.0 <= rate <= 1.0:
-                place, share = draw.rounded(x, 4), draw.rounded(rate, 6)
-                drawn.append({"model": one.model or "all models", "at": place, "share": share})
-    return drawn
+        own = [row[_AXES[by][1]] for row in rows if one.model is None or row["model"] == one.model]
+        if not own:
+            continue
+        name = {} if one.model is None else {"name": names[one.model]}
+        places = np.logspace(np.log10(min(own)), np.log10(max(own)), 30).tolist()
+        yield [
+            {"at": rounded(x, 4), _SHARE: rounded(rate, 6), **name}
+            for x in places
+            if (rate := one.trend.rate_at(x)) is not None and 0.0 <= rate <= 1.0
+        ]
 
 
 def _fit_words(document: Recitation, by: By) -> Iterator[str]:
@@ -146,41 +139,10 @@ def _fit_words(document: Recitation, by: By) -> Iterator[str]:
         yield f"{one.model or 'All models'}: {one.trend.slope.statement}{fit}."
 
 
-def _apart(points: Points, models: list[str], scale: str, *, apart: bool) -> Points:
-    """Points with the place they are drawn at: models at the same place are drawn a little apart, so that none hides another."""
-    least, most = min(point["x"] for point in points), max(point["x"] for point in points)
-
-    def place(point: dict[str, Any]) -> float:
-        step = 0.008 * (models.index(point["model"]) - (len(models) - 1) / 2) if apart else 0.0
-        return float(
-            point["x"] * (most / least) ** step if scale == "log" else point["x"] + (most - least) * step
-        )
-
-    return [{**point, "at": draw.rounded(place(point), 4)} for point in points]
-
-
-def _drawing(points: Points, lines: Points, models: list[str], x_title: str, scale: str) -> Spec:
-    x = draw.axis(
-        "at",
-        x_title,
-        scale={"type": scale, "nice": False, "padding": 12},
-        axis={"grid": False, "format": "~s", "tickCount": 6},
-    )
-    names = draw.short_names(models)
-    points = [{**point, "name": names[point["model"]]} for point in points]
-    lines = [{**line, "name": names.get(line["model"], line["model"])} for line in lines]
-    color = draw.colors_of([names[model] for model in models], None, "name")
-    low, share = (draw.axis(field, "share recited", axis={"format": "~%"}) for field in ("low", "share"))
-    shown = draw.tooltips("model", ("x", x_title), ("share", "share recited"), "low", "high", "sequences")
-    layers = [
-        draw.layer(points, draw.INTERVAL, x=x, y=low, y2="high", color=color),
-        draw.layer(points, draw.dots(60), x=x, y=share, color=color, tooltip=shown),
-    ]
-    line_mark = {"type": "line", "strokeDash": [5, 4], "opacity": 0.8, "aria": False, "color": draw.RULE}
-    # The line of all models together has no color of its own, and is below those of single models.
-    fitted = [
-        draw.layer(these, line_mark, x=x, y=share, **extra)
-        for own, extra in ((False, {}), (True, {"color": color}))
-        if (these := [line for line in lines if (line["model"] in models) == own])
-    ]
-    return draw.spec([*fitted, *layers], description=f"Share of sequences recited against {x_title}.")
+def _apart(rows: Rows, models: list[str], column: str, *, apart: bool) -> Rows:
+    """Rows with the place they are drawn at: models at the same place are drawn a little apart, so that none hides another."""
+    least, most = min(row[column] for row in rows), max(row[column] for row in rows)
+    steps = {
+        name: 0.008 * (place - (len(models) - 1) / 2) if apart else 0.0 for place, name in enumerate(models)
+    }
+    return [{**row, "at": rounded(row[column] * (most / least) ** steps[row["model"]], 4)} for row in rows]

@@ -14,11 +14,11 @@ from coalmine.audits.secrets.judging import secrets_of
 from coalmine.audits.secrets.table import secret_details
 from coalmine.audits.secrets.verdict import secret_replies, secret_sentences
 from coalmine.evidence.audit import Audit, NotTested
-from coalmine.evidence.figures import Figure
+from coalmine.evidence.charts import Chart
 from coalmine.evidence.run import Run
 
 
-def _figures(run: Run) -> Iterator[Figure | None]:
+def _figures(run: Run) -> Iterator[Chart | None]:
     document = None if run.secrets is None else run.secrets.first(EXPOSURES)
     if document is not None and document.results:
         yield exposure_figure_of(

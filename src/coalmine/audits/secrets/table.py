@@ -9,7 +9,7 @@ from coalmine.audits.exposure.chance import chance_in_words
 from coalmine.audits.membership.results import MEMBERSHIPS
 from coalmine.audits.provenance.naming import masked_names
 from coalmine.audits.secrets.judging import Secret, SecretsOfKind, by_kind, trained_on
-from coalmine.evidence import figures as draw
+from coalmine.evidence.charts import rounded
 from coalmine.evidence.details import Detail, Search
 from coalmine.evidence.run import Run
 from coalmine.evidence.tables import plain_table, rights
@@ -145,8 +145,8 @@ def _membership(run: Run) -> Iterator[Detail]:
                 one.name,
                 one.in_count,
                 one.out_count,
-                *(draw.rounded(value) for value in (one.auc.value, one.auc.low, one.auc.high)),
-                *(draw.rounded(rate.value) for rate in one.tpr_at_fpr),
+                *(rounded(value) for value in (one.auc.value, one.auc.low, one.auc.high)),
+                *(rounded(rate.value) for rate in one.tpr_at_fpr),
             )
             for one in found.populations
         ],
@@ -162,7 +162,7 @@ def _by_user(secrets: Sequence[Secret], names: Mapping[str, str]) -> Detail:
         bits = [one.bits for one in some if one.bits is not None]
         kinds = ", ".join(dict.fromkeys(one.kind for one in some))
         extracted = sum(one.extracted for one in some)
-        rows.append((names[user], len(some), kinds, extracted, draw.rounded(max(bits)) if bits else None))
+        rows.append((names[user], len(some), kinds, extracted, rounded(max(bits)) if bits else None))
     rows.sort(key=lambda row: (-row[3], -(row[4] or 0.0)))
     return Detail(
         section="Secrets",
@@ -204,10 +204,10 @@ def _row(one: Secret, names: Mapping[str, str]) -> tuple[Any, ...]:
         one.kind,
         None if one.user is None else names[one.user],
         one.copies,
-        None if result is None else draw.rounded(result.exposure),
-        draw.rounded(low),
-        draw.rounded(high),
-        None if result is None else draw.rounded(result.most_possible_bits, 2),
+        None if result is None else rounded(result.exposure),
+        rounded(low),
+        rounded(high),
+        None if result is None else rounded(result.most_possible_bits, 2),
         "not measured" if result is None else result.estimate.status,
         None if one.extraction is None else one.extraction.extracted,
         None if one.extraction is None else one.extraction.place,

@@ -10,87 +10,77 @@ from statistics import median
 
 from coalmine.audits.exposure.format_panels import formats_of_canaries, names_of_formats
 from coalmine.audits.watching.findings import watched_training
-from coalmine.evidence import figures as draw
-from coalmine.evidence.figures import Figure, Panel, Points, Spec
+from coalmine.evidence.charts import Axis, Chart, Marks, Rows, copies_colors, rounded, thinned
 from coalmine.evidence.run import Run
 from coalmine.evidence.words import times_in_words
 
 MOST_MOMENTS = 300
 
 
-def training_figures(run: Run) -> tuple[Figure | None, Figure | None]:
+def training_figures(run: Run) -> tuple[Chart | None, Chart | None]:
     """Losses by step if there is a record of the training, and exposures by step if they were watched."""
     return _losses(run), _exposures(run)
 
 
-def _losses(run: Run) -> Figure | None:
+def _losses(run: Run) -> Chart | None:
     record = run.training
     if record is None or not record.epochs:
         return None
-    ends = list(accumulate(epoch.steps for epoch in record.epochs))
-    points: Points = []
-    for epoch, step in zip(record.epochs, ends, strict=True):
-        losses = {"training": epoch.training_loss_bits, "validation": epoch.validation_loss_bits}
-        points += [
-            {"step": step, "epoch": epoch.epoch, "loss": draw.rounded(loss), "data": name}
-            for name, loss in losses.items()
-            if loss is not None
-        ]
-    description = (
-        f"Training and validation loss in bits per token at the end of each of {len(record.epochs)} epochs."
-    )
-    lines = draw.layer(
-        points,
-        {"type": "line", "point": True},
-        x=draw.axis("step", "batches", axis={"grid": False}),
-        y=draw.axis("loss", "loss (bits per token)", scale={"zero": False}),
-        color=draw.colors_of(["training", "validation"], None, "data"),
-        tooltip=draw.tooltips(("data", "loss on"), "epoch", ("step", "batches"), ("loss", "bits per token")),
-    )
-    return Figure(
-        figure_id="losses",
+    ends = accumulate(epoch.steps for epoch in record.epochs)
+    rows: Rows = [
+        {"epoch": epoch.epoch, "batches": step, "loss on": name, "bits per token": rounded(loss)}
+        for epoch, step in zip(record.epochs, ends, strict=True)
+        for name, loss in (("training", epoch.training_loss_bits), ("validation", epoch.validation_loss_bits))
+        if loss is not None
+    ]
+    columns = ("loss on", "epoch", "batches", "bits per token")
+    return Chart(
+        id="losses",
         title="Losses during training",
         caption=f"Losses at the end of each epoch; the weights of epoch {record.best_epoch} were kept. The losses have no intervals: "
         "those of single documents are not kept.",
-        panels=(Panel(specs={"": draw.spec([lines], description=description, height=220)}),),
-        columns=("epoch", "batches", "training (bits per token)", "validation (bits per token)"),
-        rows=tuple(
-            (one.epoch, step, draw.rounded(one.training_loss_bits), draw.rounded(one.validation_loss_bits))
-            for one, step in zip(record.epochs, ends, strict=True)
-        ),
+        rows=rows,
+        columns=columns,
+        x=Axis(column="batches", grid=False),
+        y=Axis(column="bits per token", title="loss (bits per token)"),
+        marks=(Marks(kind="line", shows=columns),),
+        color="loss on",
+        height=220,
     )
 
 
-def _exposures(run: Run) -> Figure | None:
-    watched = watched_training(run)
-    if watched is None:
+def _exposures(run: Run) -> Chart | None:
+    watched, rows = watched_training(run), _medians(run)
+    if watched is None or not rows:
         return None
-    points = _medians(run)
-    if not points:
-        return None
-    colors = draw.copies_colors(int(point["times"]) for point in points)
-    method = watched.watch.get("method", "")
-    return Figure(
-        figure_id="exposure-during-training",
+    return Chart(
+        id="exposure-during-training",
         title="Exposure during training",
         caption="The median exposure of canaries by how often they occur in the data, with their range as a band; measured by "
-        f"{method!s}. An exposure with only a lower bound counts as that bound.",
-        panels=tuple(
-            Panel(title=name, specs={"": _drawing(own, colors)})
-            for name, own in draw.by_format(points).items()
+        f"{watched.watch.get('method', '')!s}. An exposure with only a lower bound counts as that bound.",
+        rows=rows,
+        columns=("format", "batches", "epoch", "times", "median (bits)", "least", "most", "canaries"),
+        x=Axis(column="batches", grid=False),
+        y=Axis(column="median (bits)", title="exposure (bits)"),
+        marks=(
+            Marks(kind="area", y="least", y_to="most"),
+            Marks(kind="line", shows=("trained on", "batches", "median (bits)", "least", "most")),
         ),
-        columns=("format", "batches", "epoch", "trained on", "median (bits)", "least", "most", "canaries"),
-        rows=draw.rows_of(points, "format", "step", "epoch", "times", "median", "least", "most", "canaries"),
+        color="trained on",
+        colors=copies_colors(int(row["times"]) for row in rows),
+        legend="trained on (per epoch)",
+        panel="format",
+        height=240,
     )
 
 
-def _medians(run: Run) -> Points:
+def _medians(run: Run) -> Rows:
     """The median of each format and number of copies at each look; formats are never mixed."""
     names, formats = names_of_formats(run), formats_of_canaries(run)
     watched = watched_training(run)
     looks = [] if watched is None else [moment for moment in watched.watched if moment.seen]
-    looks = [looks[place] for place in draw.thinned(len(looks), MOST_MOMENTS)]
-    points = []
+    looks = [looks[place] for place in thinned(len(looks), MOST_MOMENTS)]
+    rows: Rows = []
     for moment in looks:
         groups: dict[tuple[str, int], list[float]] = {}
         for entry in moment.seen:
@@ -100,35 +90,18 @@ def _medians(run: Run) -> Points:
             if entry["status"] != "not_measured":
                 bits = float(entry["low"] if entry["exposure"] is None else entry["exposure"])
                 groups.setdefault((str(format_id), int(entry["repetitions"])), []).append(bits)
-        points += [
+        rows += [
             {
                 "format": names[format_id],
-                "step": moment.step,
-                "epoch": draw.rounded(moment.epoch, 2),
+                "batches": moment.step,
+                "epoch": rounded(moment.epoch, 2),
                 "times": times,
                 "trained on": times_in_words(times),
-                "median": draw.rounded(median(known)),
-                "least": draw.rounded(min(known)),
-                "most": draw.rounded(max(known)),
+                "median (bits)": rounded(median(known)),
+                "least": rounded(min(known)),
+                "most": rounded(max(known)),
                 "canaries": len(known),
             }
             for (format_id, times), known in sorted(groups.items())
         ]
-    return points
-
-
-def _drawing(points: Points, colors: dict[int, str]) -> Spec:
-    x = draw.axis("step", "batches", axis={"grid": False})
-    color = draw.copies_channel(
-        (int(point["times"]) for point in points), colors, "trained on (per epoch)", "trained on"
-    )
-    least, middle = draw.axis("least", "exposure (bits)"), draw.axis("median", "exposure (bits)")
-    shown = draw.tooltips("trained on", ("step", "batches"), ("median", "median (bits)"), "least", "most")
-    lines = {"type": "line", "point": {"size": 30}}
-    layers = [
-        draw.layer(
-            points, {"type": "area", "opacity": 0.18, "aria": False}, x=x, y=least, y2="most", color=color
-        ),
-        draw.layer(points, lines, x=x, y=middle, color=color, tooltip=shown),
-    ]
-    return draw.spec(layers, description="Exposure in bits by the number of batches trained.", height=240)
+    return rows

@@ -10,8 +10,8 @@ from markupsafe import Markup
 
 import coalmine
 from coalmine.audits.registry import COMPARISONS, audits
+from coalmine.evidence.charts import Chart
 from coalmine.evidence.details import AcrossRuns, Detail
-from coalmine.evidence.figures import Figure
 from coalmine.evidence.findings import Finding, FindingStatus
 from coalmine.evidence.pages import all_visible, content_policy, drawing_script, templates
 from coalmine.evidence.run import Run
@@ -42,7 +42,7 @@ class RunPart(NamedTuple):
     conclusion: Conclusion
     findings: dict[FindingStatus, list[Finding]]
     # By the ids that they have on the page.
-    figures: dict[str, Figure]
+    figures: dict[str, Chart]
     # By their sections.
     details: dict[str, list[Detail]]
     record: list[Detail]
@@ -115,7 +115,7 @@ def _part(one: ReportedRun, prefix: str, *, reveal: bool) -> RunPart:
         name=one.name,
         conclusion=one.conclusion,
         findings=findings_by_status(one.findings),
-        figures={f"{prefix}{figure.figure_id}": figure for figure in figures_of(one.run)},
+        figures={f"{prefix}{figure.id}": figure for figure in figures_of(one.run)},
         record=record_of(one.run, details.pop(RECORD, []), reveal=reveal),
         details=details,
     )
@@ -123,7 +123,7 @@ def _part(one: ReportedRun, prefix: str, *, reveal: bool) -> RunPart:
 
 def _store(parts: Sequence[RunPart], across: Sequence[AcrossRuns], *, drawable: bool) -> dict[str, Any]:
     """What the scripts of the page read: the drawings and numbers of all figures, and tables that can be searched."""
-    figures = {figure.figure_id: figure for one in across for figure in one.figures}
+    figures = {figure.id: figure for one in across for figure in one.figures}
     tables: dict[str, dict[str, Any]] = {}
     for part in parts:
         figures |= part.figures
@@ -136,7 +136,7 @@ def _store(parts: Sequence[RunPart], across: Sequence[AcrossRuns], *, drawable: 
                     for panel in (figure.panels if drawable else ())
                 ],
                 "columns": figure.columns,
-                "rows": figure.rows,
+                "rows": figure.table,
             }
             for figure_id, figure in figures.items()
         },
