@@ -91,7 +91,7 @@ ANN, BOB = (User(name, (UserText("abcd"),)) for name in ("ann", "bob"))
         (AuditedUsers([ANN], [ANN], [BOB]), {"by": "document"}, "has no other texts"),
         (AuditedUsers([ANN, ANN], (), [BOB]), {}, "two users of the suspects have the same name"),
         (AuditedUsers([ANN], (), [BOB, BOB]), {}, "two users of the non-members"),
-        (AuditedUsers([ANN], [BOB]), {}, "are not suspects"),
+        (AuditedUsers([ANN], [BOB]), {}, "neither suspects nor non-members"),
         (AuditedUsers([ANN], (), [BOB]), {"reference_model": TARGET}, "the same weights as the target"),
     ],
 )

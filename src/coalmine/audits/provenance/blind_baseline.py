@@ -137,8 +137,10 @@ def blind_baseline(
     folds = _folds(labels, seed)
     tried = _orders(labels, folds, orders, seed)
     values = {one.name: one.values for one in features if one.values is not None}
-    single = values.pop("single", None)
-    if single is None or not values:
+    missing = "single" not in values
+    # Of users who differ in no single feature, none stands out by one.
+    single = values.pop("single", np.zeros((len(labels), 1)))
+    if not values:
         return _not_measured(
             "the users differ in nothing that can be seen without a model", features, *counted
         )
@@ -163,6 +165,7 @@ def blind_baseline(
             p_value=p_values[name],
         )
         for name, area in zip(names, shown, strict=True)
+        if name != "single" or not missing
     }
     return BlindBaseline(
         auc=found["all"].auc,
