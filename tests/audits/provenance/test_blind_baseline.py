@@ -1,6 +1,7 @@
 """The blind baseline: against a plain cross-validation, silent at its level on random splits, and loud on other dates or topics."""
 
 import random
+import re
 
 import msgspec
 import numpy as np
@@ -109,7 +110,7 @@ def test_it_fires_on_real_text_of_other_topics_and_not_on_a_random_split():
     half = len(documents) // 2
     one, other = artificial_users(documents[:half], 30, 1), artificial_users(documents[half:], 30, 2)
     found = blind_baseline(one, other)
-    assert found.p_value <= 0.001
+    assert found.p_value <= 0.002
     assert found.separating()[0] == "words"
     assert found.auc.value > 0.95
     users = artificial_users(documents, 60)
@@ -158,6 +159,21 @@ STYLES = {
 def test_what_a_language_model_sees_is_seen(style):
     found = blind_baseline(styled_users(12, 1, STYLES[style]), styled_users(30, 2))
     assert found.p_value <= 0.01
+
+
+def test_a_habit_of_few_people_is_seen_among_much_else():
+    users = artificial_users(embedded_documents(limit_bytes=400_000), 60)
+    habit = [
+        user._replace(
+            texts=tuple(
+                text._replace(text=re.sub(r"(\w{7})\b", r"\1zzz", text.text)) if place % 16 == 0 else text
+                for place, text in enumerate(user.texts)
+            )
+        )
+        for user in users[:4]
+    ]
+    assert blind_baseline(habit, users[4:]).p_value <= 0.01
+    assert blind_baseline(users[:4], users[4:]).p_value > 0.01
 
 
 def test_scores_of_a_model_that_saw_neither_side_are_seen():

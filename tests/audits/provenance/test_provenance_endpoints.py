@@ -63,7 +63,7 @@ def test_a_server_that_lists_tokens_only(made, liar, top):
     [question] = found.questions
     assert question.deciding.name == "rank-histogram"
     assert question.deciding.calibrated == "non-members"
-    assert question.deciding.found >= 3
+    assert sum(row.adjusted_p_value <= 0.05 for row in question.rows) >= 3
     assert all(row.p_value is not None for row in question.rows)
     # What it lists is enough to say something without shadow models.
     assert all(0 <= row.scores["listed-share"] <= 1 for row in question.rows)

@@ -53,7 +53,7 @@ def check_users(users: _Audited, fit: Fit | None, by: By) -> None:
     strangers = [user.name for user in users.others if user.name not in known]
     if strangers:
         raise InputError(
-            f"{len(strangers):,} users have other texts and are neither suspects nor non-members; give other texts by these only"
+            f"of those who have other texts, {len(strangers):,} are neither suspects nor non-members; give other texts by these only"
         )
     if users.others and not any(user.name in names for user in users.others):
         raise InputError("none of the other texts is by a suspect; give other texts by suspects too")

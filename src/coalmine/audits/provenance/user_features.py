@@ -18,8 +18,9 @@ from coalmine.statistics.scores import FloatArray
 GroupName = Literal["words", "order", "characters", "single", "length", "dates", "posts", "model"]
 # What is counted is counted in this many buckets, so that memory does not grow with the vocabulary.
 BUCKETS = 1 << 13
-# The most single features that are looked at, those that most users have.
-MOST_SINGLE = 1_000
+# The most single features that are looked at: half of them those that most users have, and half those that are spread least evenly over
+# users, so that the habits of few people are among them. At least so many have to have one: it could not tell fewer apart.
+MOST_SINGLE, FEWEST_WITH_ONE = 1_000, 4
 # Of which characters are counted together; others of ASCII are counted by themselves.
 _KINDS = {"Lu": 1, "Lt": 1, "Ll": 2, "Lo": 3, "Lm": 3, "Nd": 4, "So": 5, "Sk": 5, "Zs": 6}
 _OTHER_KIND = 7
@@ -46,7 +47,7 @@ def user_features(
     words, order = (_shares(users, counts) for counts in (_word_counts, _pair_counts))
     raw, shapes = (_shares(users, counts) for counts in (_character_counts, _shape_counts))
     scalars = [numbers] if model_bits is None else [numbers, filled(model_bits)[:, None]]
-    single = [_frequent(shares) for shares in (shapes, raw, words, order)]
+    single = [_telling(shares) for shares in (shapes, raw, words, order)]
     return (
         _counted("words", words, "all users use the same words, equally often"),
         _counted("order", order, "all users have the same pairs of words, equally often"),
@@ -123,11 +124,14 @@ def _counted(name: GroupName, rows: FloatArray, missing: str) -> Features:
     return Features(name, rows) if np.ptp(rows, axis=0).any() else Features(name, None, missing)
 
 
-def _frequent(shares: FloatArray) -> FloatArray:
-    """Those in which users differ; of very many, those that most users have."""
+def _telling(shares: FloatArray) -> FloatArray:
+    """Those in which users differ; of very many, those that most users have and those that few have a lot of, whoever these are."""
     users = (shares > 0).sum(axis=0)
-    some = np.flatnonzero(np.ptp(shares, axis=0) > 0)
-    return shares[:, some[np.argsort(-users[some], kind="stable")][: MOST_SINGLE // 4]]
+    some = np.flatnonzero((np.ptp(shares, axis=0) > 0) & (users >= FEWEST_WITH_ONE))
+    uneven = shares[:, some].var(axis=0) / shares[:, some].mean(axis=0)
+    half = MOST_SINGLE // 8
+    first = [np.argsort(-by, kind="stable")[:half] for by in (users[some], uneven)]
+    return shares[:, some[np.unique(np.concatenate(first))]]
 
 
 def _single(columns: FloatArray) -> Features:
