@@ -137,19 +137,19 @@ def blind_baseline(
     folds = _folds(labels, seed)
     tried = _orders(labels, folds, orders, seed)
     values = {one.name: one.values for one in features if one.values is not None}
-    missing = "single" not in values
-    # Of users who differ in no single feature, none stands out by one.
-    single = values.pop("single", np.zeros((len(labels), 1)))
+    single = values.pop("single", None)
     if not values:
         return _not_measured(
             "the users differ in nothing that can be seen without a model", features, *counted
         )
+    # Where users differ in no single feature of their texts, they are ordered by what they do differ in, such as dates.
+    ordered = next(iter(values.values())) if single is None else single
     kernels = {name: _kernel(rows) for name, rows in values.items()}
     together = np.mean(list(kernels.values()), axis=0)
     # The clearest single feature first, because the audit's own scores are compared with it.
     names = ["single", *kernels, "all"]
     areas = np.stack(
-        [_clearest(single, tried, seed)]
+        [_clearest(ordered, tried, seed)]
         + [_areas(kernel, folds, tried) for kernel in (*kernels.values(), together)]
     )
     own = None if scores is None else filled(_beside(scores, drawn))
@@ -157,7 +157,7 @@ def blind_baseline(
     corrected, noticed = _corrected(areas, imagined)
     p_values = dict(zip(names, corrected, strict=True))
     trials = min(map(len, drawn))
-    shown = [_chosen(single, folds, labels), *areas[1:, 0].tolist()]
+    shown = [_chosen(ordered, folds, labels), *areas[1:, 0].tolist()]
     found = {
         name: GroupResult(
             name=name,  # type: ignore[arg-type]
@@ -165,7 +165,7 @@ def blind_baseline(
             p_value=p_values[name],
         )
         for name, area in zip(names, shown, strict=True)
-        if name != "single" or not missing
+        if name != "single" or single is not None
     }
     return BlindBaseline(
         auc=found["all"].auc,
