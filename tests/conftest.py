@@ -47,6 +47,7 @@ SLOW = {
     "audits/provenance/test_blind_baseline.py",
     "audits/provenance/test_comparing_texts.py",
     "audits/provenance/test_fitting.py",
+    "audits/provenance/test_one_person.py",
     "audits/provenance/test_poisoned_users.py",
     "audits/provenance/test_private_targets.py",
     "audits/provenance/test_provenance_audit.py",

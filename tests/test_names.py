@@ -124,10 +124,14 @@ EXCEPTIONS = {
         "family": "says that a list of several models is meant",
     },
     "provenance fit": {"artificial_users": "calls `artificial_users` with this number of them"},
-    "provenance audit": {"index": "the directory of the index in `indexed`, which says whose texts it is of"},
+    "provenance audit": {
+        "index": "the directory of the index in `indexed`, which says whose texts it is of",
+        "thread_field": "the user field of `Fields`, where all texts are one person's",
+    },
     "provenance both": {
         "artificial_users": "calls `artificial_users` with this number of them",
         "index": "the directory of the index in `indexed`, which says whose texts it is of",
+        "thread_field": "the user field of `Fields`, where all texts are one person's",
     },
     "report": {"runs": "the paths of `read_runs`", "format": "Python has no function for a whole report"},
     "check": {"junit": "writes the result that Python returns"},

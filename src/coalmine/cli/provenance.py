@@ -221,6 +221,10 @@ class Audited(Arguments, frozen=True, kw_only=True):
     ] = None
     options: ProvenanceOptions
     columns: UserFields
+    thread_field: Annotated[
+        str | None,
+        Option("By person: which field says what belongs together, such as a thread; it counts as one text."),
+    ] = None
 
 
 class ProvenanceAudit(Arguments, frozen=True, kw_only=True):
@@ -367,7 +371,14 @@ def _audit(given: ProvenanceAudit, fitted: Fit | None, reference: list[User], ou
 def _users(path: Path | None, asked: Audited, what: str) -> list[User]:
     from coalmine.audits.provenance.users import read_users
 
-    return [] if path is None else read_users(path, asked.columns.fields(), by=asked.options.by, what=what)
+    by, fields = asked.options.by, asked.columns.fields()
+    if by == "person":
+        fields = msgspec.structs.replace(fields, user=asked.thread_field)
+    elif asked.thread_field is not None:
+        raise InputError(
+            f"--thread-field is for the texts of one person, and the question is by {by}; leave it out, or add --by person"
+        )
+    return [] if path is None else read_users(path, fields, by=by, what=what)
 
 
 def _indexed(path: Path | None, hashes: dict[str, str]) -> IndexedCorpus | None:

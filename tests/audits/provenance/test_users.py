@@ -79,7 +79,7 @@ def test_what_cannot_be_used_is_named_by_its_line_and_never_by_its_user(tmp_path
 
 
 def test_another_way_to_divide_is_refused(tmp_path):
-    with pytest.raises(InputError, match="by user or by document, got 'post'"):
+    with pytest.raises(InputError, match="by user, by document or by person, got 'post'"):
         read_users(written(tmp_path, [{"text": "a"}]), by="post")
 
 

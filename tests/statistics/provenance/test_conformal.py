@@ -1,5 +1,6 @@
 """Conformal p-values against counting, and over simulated audits: their level, the false-discovery rate, and what n can show."""
 
+import itertools
 import math
 
 import numpy as np
@@ -17,6 +18,7 @@ from coalmine.statistics import (
     simes,
     smallest_p_value,
 )
+from coalmine.statistics.provenance.conformal import sides_p_value
 
 # Few values, so that there are ties.
 SCORES = st.lists(st.integers(-5, 5) | st.sampled_from([-math.inf, math.inf]), min_size=1, max_size=20)
@@ -31,6 +33,26 @@ def test_p_values_are_counted(scores, calibration):
 def test_the_smallest_p_value_is_that_of_a_suspect_above_all():
     for n in (1, 9, 99):
         assert conformal_p_values([5.0], np.zeros(n))[0] == smallest_p_value(n) == 1 / (n + 1)
+
+
+@given(st.lists(st.integers(0, 3), min_size=2, max_size=8), st.data())
+def test_however_texts_are_divided_p_values_hold(scores, data):
+    """Of all ways to divide these scores into two sides, at most a share of `level` gives a p-value of `level` or less."""
+    own = data.draw(st.integers(1, len(scores) - 1))
+    found = []
+    for chosen in itertools.combinations(range(len(scores)), own):
+        others = [score for place, score in enumerate(scores) if place not in chosen]
+        found.append(sides_p_value([scores[place] for place in chosen], others))
+    for level in found:
+        assert np.mean(np.array(found) <= level + 1e-12) <= level + 1e-9
+
+
+def test_many_texts_that_stand_out_a_little_and_few_that_stand_out_far_both_show():
+    chance = arrays(0, "sides")
+    others = chance.normal(0, 1, 400)  # more pairs than are counted out
+    assert sides_p_value(chance.normal(0.4, 1, 300), others) < 1e-4
+    assert sides_p_value([*chance.normal(0, 1, 285), *[5.0] * 15], others) < 0.01
+    assert sides_p_value(chance.normal(-0.4, 1, 300), others) > 0.5
 
 
 def draw(chance, size, ties):

@@ -94,6 +94,12 @@ class Numbers(NamedTuple):
         """The rows of several units, one after the other."""
         return cls(*(np.concatenate([part[name] for part in parts]) for name in cls._fields))
 
+    def summed(self) -> Numbers:
+        """One row in which all texts are counted together; other numbers are those of the first row."""
+        counts = {name: getattr(self, name).sum(keepdims=True) for name in ("texts", "tokens", "unknown")}
+        first = Numbers.joined([{name: getattr(self, name)[:1] for name in self._fields}])
+        return first._replace(**counts)
+
 
 @dataclass(frozen=True)
 class UserWork(ModelWork):

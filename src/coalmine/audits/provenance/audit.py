@@ -17,7 +17,7 @@ from coalmine.audits.provenance.findings import (
     provenance_suspicions,
 )
 from coalmine.audits.provenance.fit_results import FITS
-from coalmine.audits.provenance.interpretation import WHOM, blind_of, cannot_be_decided
+from coalmine.audits.provenance.interpretation import blind_of, cannot_be_decided, sides_of
 from coalmine.audits.provenance.naming import names_of_users
 from coalmine.audits.provenance.results import PROVENANCES, Asks, Provenance, Question
 from coalmine.audits.provenance.table import decision_of, in_plain_words, question_title, strongest_first
@@ -226,7 +226,7 @@ def _blind(document: Provenance, asks: Asks) -> Iterator[Detail]:
     ]
     yield Detail(
         section=SECTION,
-        title=f"Telling {WHOM[asks]} from non-members without any model",
+        title="Telling {} from {} without any model".format(*sides_of(document, asks)),
         note="If words, lengths, dates or numbers of texts tell the two groups apart, a model is not needed to do so, and its scores say "
         "nothing about training.",
         columns=("by", "AUC", "low", "high", "p-value", "statement"),

@@ -166,9 +166,9 @@ def check_data(
         seed: of the exchanges behind it.
     """
     asked = groups.suspects or groups.others
-    shortest = SHORTEST_TEXT if by == "user" else 1
+    shortest = 1 if by == "document" else SHORTEST_TEXT
     needed = None
-    if asked and groups.non_members:
+    if asked and groups.non_members and by != "person":
         non_members = len(groups.non_members)
         needed = users_needed(len(asked), non_members, fdr, smallest_p_value(non_members))
     there = groups.named()
@@ -185,7 +185,7 @@ def check_data(
         else None,
         repeated_texts=repeated,
         unknown_words=None if unknown is None else unknown_words(unknown, confidence=confidence, seed=seed),
-        overlaps=overlaps(groups, fit, named=by == "user", shortest=shortest),
+        overlaps=overlaps(groups, fit, named=by != "document", shortest=shortest),
         users_needed=needed,
     )
 

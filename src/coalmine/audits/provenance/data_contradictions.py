@@ -76,7 +76,10 @@ def _blind_problems(blind: BlindBaseline, texts: Question | None) -> Iterator[st
     yield from twice("group of features", [group.name for group in blind.groups])
     if counts:
         return
-    if texts is not None and (blind.suspects, blind.non_members) != (len(texts.rows), texts.non_members):
+    if texts is not None and (blind.suspects, blind.non_members) != (
+        len(texts.rows) if texts.own_texts is None else texts.own_texts,
+        texts.non_members,
+    ):
         yield f"{name} is about other users than the audit"
     trials = min(blind.suspects, blind.non_members, MOST_USERS)
     yield from _area_problems(name, blind.auc, trials)

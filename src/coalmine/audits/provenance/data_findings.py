@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from coalmine.audits.provenance.catalog import finding
 from coalmine.audits.provenance.interpretation import (
-    WHOM,
     blind_of,
     overlap_words,
+    sides_of,
     spoils,
     times_of,
     told_apart,
@@ -24,7 +24,6 @@ HARMLESS_AUC = 0.6
 FEW_WITHIN = 0.5
 # The share of texts that several users have, from which on it is more than a remark.
 REPEATED = 0.01
-_WHOM: dict[Asks, str] = {asks: f"{whom[:1].upper()}{whom[1:]}" for asks, whom in WHOM.items()}
 
 
 def provenance_data_findings(run: Run) -> Iterator[Finding]:
@@ -42,24 +41,26 @@ def _blind(document: Provenance, asks: Asks) -> Iterator[Finding]:
     blind = blind_of(document, asks)
     if blind is None:
         return
-    told, whom = told_apart(blind), _WHOM[asks]
+    told, (whom, others) = told_apart(blind), sides_of(document, asks)
+    first = f"{whom[:1].upper()}{whom[1:]}"
     measured = [one.auc for one in blind.groups if one.auc.status == "measured"]
     estimates = [one for one in (blind.auc, *measured) if one.status == "measured"]
     if told:
-        evidence = f"{whom} differ in {told}: {blind.auc.statement}; chance gives as much with probability {blind.p_value or 0.0:.2g}."
-        yield finding("CM611", "medium", "found", evidence, estimates=estimates)
+        evidence = f"{first} differ in {told}: {blind.auc.statement}; chance gives as much with probability {blind.p_value or 0.0:.2g}."
+        title = f"{first} can be told from {others} without any model"
+        yield finding("CM611", "medium", "found", evidence, estimates=estimates, title=title)
     elif blind.auc.high is None:
         evidence = f"{blind.auc.statement[:1].upper()}{blind.auc.statement[1:]}."
-        title = f"Whether {WHOM[asks]} can be told from non-members without a model cannot be said"
+        title = f"Whether {whom} can be told from {others} without a model cannot be said"
         yield finding("CM611", "info", "not_measured", evidence, title=title)
     else:
         clear = blind.auc.high <= HARMLESS_AUC
         evidence = (
             f"{blind.auc.statement[:1].upper()}{blind.auc.statement[1:]} (p = {blind.p_value or 1.0:.2g})."
         )
-        title = f"{_WHOM[asks]} can hardly be told from non-members without a model"
+        title = f"{first} can hardly be told from {others} without a model"
         if not clear:
-            title = f"It is not shown that {WHOM[asks]} can be told from non-members without a model"
+            title = f"It is not shown that {whom} can be told from {others} without a model"
             evidence += " With so few users, a difference may go unnoticed."
         yield finding(
             "CM611",
@@ -75,6 +76,10 @@ def _times(document: Provenance, asks: Asks) -> Iterator[Finding]:
     if times is None:
         if asks == "texts" and any(question.non_members for question in document.questions):
             evidence = "Texts have no dates, so it is not known whether suspects and non-members wrote at the same time."
+            if document.settings.by == "person":
+                evidence = (
+                    "Dates were not compared, because texts of one person may have been divided by them."
+                )
             yield finding("CM612", "info", "not_tested", evidence)
         return
     texts = "Texts" if asks == "texts" else "Other texts"

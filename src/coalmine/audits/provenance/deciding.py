@@ -19,13 +19,21 @@ from coalmine.audits.provenance.results import (
 from coalmine.audits.provenance.statistics import STATISTICS, Available, Statistic, deciding_statistic
 from coalmine.models.protocols import FloatArray
 from coalmine.statistics.multiple_tests import benjamini_hochberg
-from coalmine.statistics.provenance.conformal import conformal_p_values, p_value_together, smallest_p_value
+from coalmine.statistics.provenance.conformal import (
+    conformal_p_values,
+    p_value_together,
+    sides_area,
+    sides_p_value,
+    smallest_p_value,
+)
 from coalmine.statistics.provenance.detection import measure_detection
 
 NO_TOKENS = "the texts have no token that the model knows"
 NOT_COMPARED = "no part of the texts is predicted by the model and by what it is compared with"
 NO_NON_MEMBERS = "there are no non-members to compare the score with"
 UNREAD_NON_MEMBERS = "no non-member could be measured, so there is nothing to compare the score with"
+# What the one row of a person is called.
+THE_PERSON = "this person"
 NO_STATISTIC = "no statistic can be computed for this target"
 
 
@@ -39,6 +47,8 @@ class _Judged(NamedTuple):
     found: list[bool | None]
     calibrated: Calibrated
     non_members: FloatArray
+    # By person: the scores of the texts behind the one score.
+    own: FloatArray | tuple[()] = ()
 
 
 def decided(
@@ -49,11 +59,21 @@ def decided(
     there: Available,
     members: Collection[str] | None,
 ) -> Question:
-    """The answer to one question for all users, by every statistic, and decisions by the one that was chosen beforehand."""
+    """The answer to one question for all users, by every statistic, and decisions by the one that was chosen beforehand.
+
+    By person, `names` are those of texts, and there is one row about all of them.
+    """
+    person = there.options.by == "person"
+    own_texts = len(names) if person else None
+    names = [THE_PERSON] if person else names
     decides = deciding_statistic(there, non_members=non_members is not None)
     judged: dict[str, _Judged] = {
-        one.name: _judge(one, numbers, non_members, there) for one in STATISTICS if one.missing(there) is None
+        one.name: (_judge_person if person else _judge)(one, numbers, non_members, there)
+        for one in STATISTICS
+        if one.missing(there) is None
     }
+    if person:
+        numbers = numbers.summed()
     own = None if decides is None else judged[decides.name]
     calibration = 0 if non_members is None else len(non_members.tokens)
     rows = tuple(_row(place, name, numbers, own, judged, calibration) for place, name in enumerate(names))
@@ -65,9 +85,10 @@ def decided(
             _facts(one, judged.get(one.name), one is decides, names, there, members) for one in STATISTICS
         ),
         non_members=calibration,
-        smallest_p_value=smallest_p_value(calibration) if calibration else None,
+        smallest_p_value=smallest_p_value(calibration) if calibration and not person else None,
         mean_texts=texts / max(1, len(names)),
         mean_tokens_per_text=tokens / max(1, texts),
+        own_texts=own_texts,
     )
 
 
@@ -90,6 +111,21 @@ def _judge(statistic: Statistic, numbers: Numbers, non_members: Numbers | None, 
         sides = [bool(one > 0) if measured else None for one, measured in zip(scores, known, strict=True)]
         return _Judged(scores, nothing, nothing, sides, "shadows", others)
     return _Judged(scores, nothing, nothing, [None] * len(scores), "nothing", others)
+
+
+def _judge_person(
+    statistic: Statistic, numbers: Numbers, non_members: Numbers | None, there: Available
+) -> _Judged:
+    """All texts of one person against those of the same person that cannot have been used."""
+    own = np.sort(statistic.score(numbers, there))
+    others = np.empty(0) if non_members is None else np.sort(statistic.score(non_members, there))
+    own, others = own[~np.isnan(own)], others[~np.isnan(others)]
+    nothing = np.array([np.nan])
+    if not (len(own) and len(others)):
+        return _Judged(nothing, nothing, nothing, [None], "nothing", others, own)
+    p_value = np.array([sides_p_value(own, others)])
+    found: list[bool | None] = [bool(p_value[0] <= there.options.fdr)]
+    return _Judged(np.array([sides_area(own, others)]), p_value, p_value, found, "non-members", others, own)
 
 
 def _row(
@@ -149,6 +185,7 @@ def _facts(
         found=sum(found) if found else None,
         p_value=_together(judged),
         non_member_scores=tuple(map(float, judged.non_members)),
+        own_scores=tuple(map(float, judged.own)),
         detection=truth,
     )
 
@@ -156,6 +193,8 @@ def _facts(
 def _together(judged: _Judged) -> float | None:
     if judged.calibrated != "non-members":
         return None
+    if len(judged.own):
+        return float(judged.p_values[0])
     return p_value_together(
         [float(one) for one in judged.p_values if not np.isnan(one)], len(judged.non_members)
     )

@@ -21,7 +21,15 @@ MOST_DRAWN = 1_000
 SUSPECTS, NON_MEMBERS = "suspects", "non-members"
 _COLORS = {SUSPECTS: PALETTE[1], NON_MEMBERS: PALETTE[0]}
 _FOUND, _NOT_FOUND, _NOT_DECIDED = "suspects, found", "suspects, not found", "suspects, not decided"
-_KINDS = {_FOUND: PALETTE[1], _NOT_FOUND: PALETTE[2], _NOT_DECIDED: PALETTE[6], NON_MEMBERS: PALETTE[0]}
+# The one person's, of whom no text is decided about by itself.
+_TEXTS = "texts that may have been used"
+_KINDS = {
+    _FOUND: PALETTE[1],
+    _NOT_FOUND: PALETTE[2],
+    _NOT_DECIDED: PALETTE[6],
+    _TEXTS: PALETTE[1],
+    NON_MEMBERS: PALETTE[0],
+}
 # What legends call the questions.
 _SHORT = {ASKS["texts"]: "these very texts", ASKS["user"]: "other texts by them"}
 _DECIDED = {"found": _FOUND, "not found": _NOT_FOUND}
@@ -47,7 +55,8 @@ def provenance_figures(run: Run) -> Iterator[Chart | None]:
 
 def scores_figure(document: Provenance) -> Chart | None:
     """The scores of suspects and of non-members by the deciding statistic, one panel per question; None without any."""
-    by, rows, drawn, notes = document.settings.by, Rows(), Rows(), dict[str, str]()
+    by = "text" if document.settings.by == "person" else document.settings.by
+    rows, drawn, notes = Rows(), Rows(), dict[str, str]()
     for question in document.questions:
         title = question_title(question)
         every = [{"question": title, **row} for row in _users(document, question)]
@@ -85,6 +94,14 @@ def scores_figure(document: Provenance) -> Chart | None:
 def _users(document: Provenance, question: Question) -> Rows:
     """Suspects, the strongest first, and non-members, who have no names here."""
     names, deciding, decide = names_of_users(document), question.deciding, decision_of(document, question)
+    nobody = {"user": "", "kind": NON_MEMBERS, "p-value": None, "adjusted p-value": None}
+    if deciding is not None and question.own_texts is not None:
+        sides = ((_TEXTS, deciding.own_scores), (NON_MEMBERS, deciding.non_member_scores))
+        return [
+            {**nobody, "kind": kind, "score": rounded(score, 6)}
+            for kind, scores in sides
+            for score in reversed(scores)
+        ]
     rows: Rows = [
         {
             "user": names[row.user],
@@ -97,7 +114,6 @@ def _users(document: Provenance, question: Question) -> Rows:
         if row.score is not None
     ]
     others = () if deciding is None or not rows else deciding.non_member_scores
-    nobody = {"user": "", "kind": NON_MEMBERS, "p-value": None, "adjusted p-value": None}
     return rows + [{**nobody, "score": rounded(score, 6)} for score in reversed(others)]
 
 

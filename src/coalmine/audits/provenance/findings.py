@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from coalmine.audits.provenance.catalog import finding
-from coalmine.audits.provenance.interpretation import not_interpretable, power_of, power_words
+from coalmine.audits.provenance.interpretation import not_interpretable, person_words, power_of, power_words
 from coalmine.audits.provenance.naming import counted, listed, names_of_users
 from coalmine.audits.provenance.results import (
     PROVENANCES,
@@ -110,7 +110,7 @@ def _answer(
         yield finding("CM617", "info", "not_measured", _shadow_words(document, question, deciding))
     elif reasons:
         evidence = f"{'; '.join(reasons)[:1].upper()}{'; '.join(reasons)[1:]}. So the scores of {_whom(document, question)} say nothing."
-        title = _NOT_SAID_OF_KNOWN if _are_known(question) else NOT_SAID[question.asks]
+        title = _NOT_SAID_OF_KNOWN if _are_known(question) else _titled(document, NOT_SAID[question.asks])
         yield finding(code_of(question), "info", "not_measured", evidence, title=title)
     else:
         yield _judged(document, question, deciding, shown)
@@ -118,6 +118,8 @@ def _answer(
 
 def _judged(document: Provenance, question: Question, deciding: StatisticFacts, shown: bool) -> Finding:
     settings, names, found = document.settings, names_of_users(document), question.found()
+    if settings.by == "person":
+        return _judged_person(document, question, bool(found), shown)
     tested = sum(row.p_value is not None for row in question.rows)
     said = [names[row.user] for row in found]
     rate = f"a false-discovery rate of {100 * settings.fdr:g}%"
@@ -142,6 +144,22 @@ def _judged(document: Provenance, question: Question, deciding: StatisticFacts, 
     if _are_known(question):
         return say("info", "not_measured", f"{evidence}they cannot be recognized.{known}", title=nobody_title)
     return say("info", "not_measured", f"{evidence}{_DONE[question.asks]}.{known}", title=nobody_title)
+
+
+def _judged_person(document: Provenance, question: Question, found: bool, shown: bool) -> Finding:
+    """The one answer about all texts of a person."""
+    evidence = " ".join(person_words(document, question, shown=shown))
+    say = partial(finding, code_of(question), subject=[])
+    share = _share(int(found), 1, "found", "person")
+    if found and shown:
+        title = "Text of this person was used for training"
+        return say("high", "found", evidence, estimates=[share], title=title)
+    title = _titled(document, _NOBODY[question.asks]) + (" beyond chance" if found else "")
+    return say("info", "not_measured", evidence, estimates=[share], title=title)
+
+
+def _titled(document: Provenance, title: str) -> str:
+    return title.replace("suspects", "this person") if document.settings.by == "person" else title
 
 
 def some_of_them(document: Provenance, question: Question) -> str:

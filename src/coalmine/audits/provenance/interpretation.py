@@ -44,6 +44,13 @@ _BY_WHAT = {
 }
 
 
+def sides_of(document: Provenance, asks: Asks) -> tuple[str, str]:
+    """What the blind baseline tried to tell apart, as in "telling suspects from non-members"."""
+    return (
+        ("the two sides", "each other") if document.settings.by == "person" else (WHOM[asks], "non-members")
+    )
+
+
 def not_interpretable(document: Provenance, asks: Asks) -> list[str]:
     """Why the scores of a question say nothing, one clause each; empty where they can be compared with those of non-members."""
     return list(_reasons(document, asks))
@@ -78,11 +85,11 @@ def interpreted(document: Provenance) -> Provenance:
 
 
 def _reasons(document: Provenance, asks: Asks) -> Iterator[str]:
-    whom = WHOM[asks]
+    whom, others = sides_of(document, asks)
     blind, question = blind_of(document, asks), document.question(asks)
     told = told_apart(blind)
     if told:
-        yield f"{whom} can be told from non-members without any model, by {told}"
+        yield f"{whom} can be told from {others} without any model, by {told}"
     elif (
         question is not None
         and question.deciding is not None
@@ -90,7 +97,7 @@ def _reasons(document: Provenance, asks: Asks) -> Iterator[str]:
     ):
         untested = _untested(blind, question, document.settings.fdr)
         if untested:
-            yield f"it is not known whether {whom} differ from non-members in more than the training: {untested}"
+            yield f"it is not known whether {whom} differ from {others} in more than the training: {untested}"
     times = times_of(document, asks)
     if times is not None and times.disjoint:
         yield f"{_OF[asks]} and texts of non-members are from different times"
@@ -169,6 +176,45 @@ def overlap_words(one: Overlap, document: Provenance) -> str:
     return f"{said} ({listed(whose)})" if whose else said
 
 
+def person_words(document: Provenance, question: Question, *, shown: bool) -> list[str]:
+    """The answer about one person in sentences: data, method, what follows, and what that depends on."""
+    deciding, row, reasons = question.deciding, question.rows[0], not_interpretable(document, question.asks)
+    own = question.own_texts or 0
+    what = "text" if row.texts <= own else "thread"
+    data = (
+        f"{counted(own, what)} that may have been used {'was' if own == 1 else 'were'} compared with {question.non_members:,} of the same "
+        "person that cannot have been."
+    )
+    if reasons or deciding is None:
+        return [
+            data,
+            "The scores CANNOT BE INTERPRETED, so nothing is known about this person:",
+            *(f"{reason[:1].upper()}{reason[1:]}." for reason in reasons),
+        ]
+    p_value = deciding.p_value or 0.0
+    method = (
+        f"By {deciding.name}, which was chosen before any score was seen, the first score higher in {100 * (row.score or 0.0):.0f}% of "
+        f"pairs; by chance it is 50%, and scores as high occur with probability {p_value:.2g} if none was used (one-sided test of ranks)."
+    )
+    if shown and row.decision == "found":
+        answer = (
+            "So texts of this person were used to train the model; which ones, and how many, is not said."
+        )
+    elif row.decision == "found":
+        answer = "That MAY BE CHANCE, given everything that is tested."
+    else:
+        answer = "That does not show that texts of this person were used, nor that none was."
+    blind = blind_of(document, question.asks)
+    apart = "" if blind is None or blind.p_value is None else f" (p = {blind.p_value:.2g})"
+    limits = (
+        "This holds if the two sides are alike in everything but the training, also if they were written at different times: without the "
+        f"model they could not be told apart{apart}."
+    )
+    if document.reference_model is None:
+        limits += " No reference model was given, so a change of style that only a language model sees could go unnoticed."
+    return [data, method, answer, limits]
+
+
 class QuestionPower(NamedTuple):
     """What the non-members of a question can show at a false-discovery rate.
 
@@ -207,7 +253,9 @@ class QuestionPower(NamedTuple):
 
 
 def power_of(question: Question, fdr: float) -> QuestionPower | None:
-    """What the non-members of a question can show; None where there are no p-values."""
+    """What the non-members of a question can show; None where there are no p-values, and by person."""
+    if question.own_texts is not None:
+        return None
     deciding = question.deciding
     suspects = sum(row.p_value is not None for row in question.rows)
     if deciding is None or deciding.calibrated != "non-members" or not suspects:

@@ -114,6 +114,8 @@ def audit_provenance(
         groups = Groups(users.suspects, users.others, users.non_members, users.reference)
         groups, left_out = without_shared(groups, None if users.reference else fit, by=given.by)
         users = users._replace(suspects=groups.suspects, others=groups.others, non_members=groups.non_members)
+    if given.by == "person":
+        users = users._replace(suspects=_undated(users.suspects), non_members=_undated(users.non_members))
     check_users(users, fit, given.by)
     check_reference_model(model, reference_model)
     audit = _Audit(model, users, given, fit, reference_model, indexed)
@@ -419,6 +421,11 @@ def _chosen(user: User, cut: Cut, table: FrequencyTable, options: ProvenanceOpti
     return found._replace(places=tuple(known[place] for place in found.places))
 
 
+def _undated(users: Sequence[User]) -> list[User]:
+    """The same texts without dates, by which those of one person may have been divided, so that they tell the sides apart."""
+    return [User(user.name, tuple(text._replace(date=None) for text in user.texts)) for user in users]
+
+
 def _same_tokens(one: View, other: View) -> bool:
     return one.tokens_sha256 is not None and one.tokens_sha256 == other.tokens_sha256
 
@@ -436,11 +443,14 @@ def _blind(
         return None
     deciding, scores = question.deciding, None
     if deciding is not None and deciding.calibrated == "non-members":
-        compared = [
-            *deciding.non_member_scores,
-            *[math.nan] * (len(non_members) - len(deciding.non_member_scores)),
+        own_scores = deciding.own_scores or [
+            math.nan if row.score is None else row.score for row in question.rows
         ]
-        scores = ([math.nan if row.score is None else row.score for row in question.rows], compared)
+        first, second = (
+            [*some, *[math.nan] * (len(users) - len(some))]
+            for users, some in ((asked, own_scores), (non_members, deciding.non_member_scores))
+        )
+        scores = (first, second)
     known = not (np.isnan(own.beside_bits).all() or np.isnan(calibration.beside_bits).all())
     bits = (own.beside_bits, calibration.beside_bits) if known else None
     return blind_baseline(asked, non_members, scores=scores, model_bits=bits, seed=seed)

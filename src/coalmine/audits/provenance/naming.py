@@ -20,7 +20,8 @@ _PLACE = re.compile(r"(line|row) [0-9]+")
 
 
 def masked_names(names: Iterable[str], by: By = "user") -> dict[str, str]:
-    """What each is called where names are not shown: by its place among these names. Places in a corpus are shown as they are.
+    """What each is called where names are not shown: by its place among these names. Places in a corpus are shown as they are,
+    and one person has no name.
 
     >>> masked_names(["ann@example.org", "bob@example.org", "ann@example.org"])
     {'ann@example.org': 'user 1', 'bob@example.org': 'user 2'}
@@ -28,7 +29,7 @@ def masked_names(names: Iterable[str], by: By = "user") -> dict[str, str]:
     {'line 3': 'line 3', 'a letter to Ann': 'document 2'}
     """
     return {
-        name: name if by == "document" and _PLACE.fullmatch(name) else f"{by} {number}"
+        name: name if by == "person" or (by == "document" and _PLACE.fullmatch(name)) else f"{by} {number}"
         for number, name in enumerate(dict.fromkeys(names), 1)
     }
 

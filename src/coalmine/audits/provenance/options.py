@@ -7,7 +7,7 @@ from typing import Annotated, Literal, get_args
 from coalmine.errors import InputError
 from coalmine.records.options import SEED, Option, Options
 
-By = Literal["user", "document"]
+By = Literal["user", "document", "person"]
 Selection = Literal["all", "random", "frequency-sum", "index-sum"]
 StatisticName = Literal[
     "rank-histogram", "likelihood-ratio", "rmia", "windowed-ratio", "min-k++", "listed-share"
@@ -46,9 +46,14 @@ class ProvenanceOptions(Options, frozen=True, kw_only=True):
     0.05
     """
 
-    by: Annotated[By, Option("user, or document: each document is then judged by itself.", decides=True)] = (
-        "user"
-    )
+    by: Annotated[
+        By,
+        Option(
+            "user; document: each is then judged by itself; or person: suspects and non-members are one person's texts, and there is one "
+            "answer about all of them.",
+            decides=True,
+        ),
+    ] = "user"
     queries: Annotated[
         int | None,
         Option("Texts of each user that the target is asked about; default: all.", decides=True, least=1),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from coalmine.audits.provenance.findings import some_of_them
-from coalmine.audits.provenance.interpretation import not_interpretable, power_of, power_words
+from coalmine.audits.provenance.interpretation import not_interpretable, person_words, power_of, power_words
 from coalmine.audits.provenance.naming import counted, listed, names_of_users
 from coalmine.audits.provenance.results import PROVENANCES, Provenance, Question
 from coalmine.evidence.outcomes import RuleOutcome, error_level, not_shown
@@ -86,7 +86,13 @@ def _outcome(document: Provenance, question: Question, asked: _UserRule) -> Rule
     tested = [row for row in question.rows if row.adjusted_p_value is not None]
     found = [row for row in tested if (row.adjusted_p_value or 0.0) <= asked.fdr * (1 + 1e-9)]
     against = f"by {deciding.name}, against {counted(len(deciding.non_member_scores), 'non-member')}"
-    if found or (deciding.p_value is not None and deciding.p_value <= asked.level * (1 + 1e-9)):
+    if by == "person":
+        shown = (deciding.p_value or 0.0) <= asked.level * (1 + 1e-9)
+        against = " ".join(person_words(document, question, shown=shown)).rstrip(".")
+        together = False  # which is the same p-value
+    else:
+        together = deciding.p_value is not None and deciding.p_value <= asked.level * (1 + 1e-9)
+    if found or together:
         names = names_of_users(document)
         said = f"{len(found):,} of {counted(len(tested), by)} found {against}: {listed([names[row.user] for row in found])}"
         if not found:
@@ -98,9 +104,9 @@ def _outcome(document: Provenance, question: Question, asked: _UserRule) -> Rule
             rule=asked.name,
             asks=asked.asks,
             outcome="broken",
-            evidence=said,
+            evidence=against if by == "person" else said,
             judged=len(tested),
-            settle=_AGAIN,
+            settle="ask about further texts of the same person" if by == "person" else _AGAIN,
             chance=deciding.p_value,
             details=tuple(
                 f"{names[row.user]}: adjusted p-value {row.adjusted_p_value or 0.0:.2g}" for row in found
@@ -116,7 +122,9 @@ def _outcome(document: Provenance, question: Question, asked: _UserRule) -> Rule
         asks=asked.asks,
         outcome="holds",
         words=NOBODY,
-        evidence=(
+        evidence=against
+        if by == "person"
+        else (
             f"none of {counted(len(tested), by)} found {against}; smallest adjusted p-value {smallest:.2g}. "
             f"{'' if power is None else power_words(power, by)} That nobody is found does not prove that no text was used"
         ),
@@ -128,17 +136,17 @@ def _outcome(document: Provenance, question: Question, asked: _UserRule) -> Rule
 def _unable(document: Provenance, question: Question, asked: _UserRule) -> tuple[str, str] | None:
     """Why it means nothing that nobody is found, and what would settle it; None where somebody could have been."""
     power, by, deciding = power_of(question, asked.fdr), document.settings.by, question.deciding
-    if power is None:
+    if deciding is None or (power is None and by != "person"):
         return "nobody has a p-value", "give texts that the model can read"
-    fewest, others = asked.rules.min_non_members, power.non_members
+    fewest, others = asked.rules.min_non_members, len(deciding.non_member_scores)
     if fewest is not None and others < fewest:
         why = (
             f"{counted(others, 'non-member')} were compared with, and the policy asks for at least {fewest:,}"
         )
         return why, f"give at least {fewest:,} non-members"
-    if power.fewest is None:
+    if power is not None and power.fewest is None:
         return power_words(power, by).rstrip("."), f"give at least {power.needed_for_any:,} non-members"
-    needed = power.needed_for_all_together(asked.level)
+    needed = 0 if power is None else power.needed_for_all_together(asked.level)
     if others < needed:
         why = f"the gate breaks a rule at p-values of up to {asked.level:.2g}, which {counted(others, 'non-member')} cannot give"
         return why, f"give at least {needed:,} non-members"
@@ -146,10 +154,8 @@ def _unable(document: Provenance, question: Question, asked: _UserRule) -> tuple
     if missing:
         why = f"{missing:,} of {counted(len(question.rows), by)} could not be measured"
         return why, _READABLE
-    scores = {row.score for row in question.rows} | set(
-        () if deciding is None else deciding.non_member_scores
-    )
-    if len(scores) == 1:
+    own = deciding.own_scores or tuple(row.score or 0.0 for row in question.rows)
+    if len({*own, *deciding.non_member_scores}) == 1:
         return "all users have the same score, so that nobody could be found", "choose another statistic"
     return None
 

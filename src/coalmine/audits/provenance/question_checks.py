@@ -9,7 +9,12 @@ from coalmine.audits.provenance.detection_checks import detection_problems
 from coalmine.audits.provenance.options import candidates
 from coalmine.records.contradictions import count_problems, in_range, same, share_problems, twice
 from coalmine.statistics.multiple_tests import benjamini_hochberg
-from coalmine.statistics.provenance.conformal import conformal_p_values, p_value_together
+from coalmine.statistics.provenance.conformal import (
+    conformal_p_values,
+    p_value_together,
+    sides_area,
+    sides_p_value,
+)
 
 if TYPE_CHECKING:
     from coalmine.audits.provenance.options import ProvenanceOptions
@@ -42,6 +47,10 @@ def question_problems(question: Question, settings: ProvenanceOptions, *, said: 
         yield from strange  # nothing can be computed from such numbers
         return
     yield from _count_problems(name, question)
+    if (question.own_texts is not None) != (settings.by == "person") or (
+        settings.by == "person" and len(question.rows) != 1
+    ):
+        yield f"{name} has one row about all texts of a person if and only if it was asked by person"
     yield from _choice_problems(name, question, settings)
     computed = {one.name: one for one in question.statistics if one.not_applicable is None}
     missing = [
@@ -77,8 +86,8 @@ def _range_problems(name: str, question: Question) -> Iterator[str]:
     for one in question.statistics:
         yield from count_problems(f"{name}: the number of users found by {one.name}", one.found)
         yield from share_problems(f"{name}: the p-value of {one.name}", one.p_value)
-        for score in one.non_member_scores:
-            yield from in_range(f"{name}: a score of a non-member by {one.name}", score)
+        for score in (*one.non_member_scores, *one.own_scores):
+            yield from in_range(f"{name}: a score of a non-member or of a text by {one.name}", score)
 
 
 def _name_problems(name: str, question: Question) -> Iterator[str]:
@@ -99,7 +108,8 @@ def _count_problems(name: str, question: Question) -> Iterator[str]:
         yield f"{name} has a mean of {question.mean_texts:g} texts per user, which is not that of its rows"
     if not same(question.mean_tokens_per_text, tokens / max(1, texts)):
         yield f"{name} has a mean of {question.mean_tokens_per_text:g} tokens per text, which is not that of its rows"
-    smallest = 1 / (question.non_members + 1) if question.non_members else None
+    person = question.own_texts is not None
+    smallest = 1 / (question.non_members + 1) if question.non_members and not person else None
     if not _equal(question.smallest_p_value, smallest):
         yield f"{name} has a smallest p-value that {question.non_members:,} non-members do not give"
 
@@ -127,8 +137,12 @@ def _statistic_problems(
         yield f"{name} has scores of {len(others):,} non-members, and there are {question.non_members:,}"
     if list(others) != sorted(others):
         yield f"{name} has scores of non-members that are not in ascending order"
+    if len(one.own_scores) > (question.own_texts or 0) or list(one.own_scores) != sorted(one.own_scores):
+        yield f"{name} has scores of more texts than were asked about, or not in ascending order"
     scores = [row.scores[one.name] for row in question.rows]
     judged = _judge(one, scores, settings.fdr)
+    if question.own_texts is not None and not _equal(scores[0], _area(one)):
+        yield f"{name} has a share of pairs that does not follow from the scores of texts"
     if one.calibrated != judged.calibrated:
         yield f"{name} is said to be calibrated on {one.calibrated}, and is on {judged.calibrated}"
         return
@@ -149,6 +163,9 @@ def _statistic_problems(
 def _judge(one: StatisticFacts, scores: Column, fdr: float) -> _Recalculated:
     known = [score for score in scores if score is not None]
     nothing: list[float | None] = [None] * len(scores)
+    if one.own_scores and one.non_member_scores:
+        p_value = sides_p_value(one.own_scores, one.non_member_scores)
+        return _Recalculated("non-members", [p_value], [p_value], [p_value <= fdr], p_value)
     if known and one.non_member_scores:
         p_values = conformal_p_values(known, one.non_member_scores).tolist()
         tested = benjamini_hochberg(p_values, fdr)
@@ -164,6 +181,13 @@ def _judge(one: StatisticFacts, scores: Column, fdr: float) -> _Recalculated:
             "shadows", nothing, nothing, [None if score is None else score > 0 for score in scores], None
         )
     return _Recalculated("nothing", nothing, nothing, [None] * len(scores), None)
+
+
+def _area(one: StatisticFacts) -> float | None:
+    """The one score of a person, from those of texts; None without any on one side."""
+    if not (one.own_scores and one.non_member_scores):
+        return None
+    return sides_area(one.own_scores, one.non_member_scores)
 
 
 def _spread(values: Sequence[float], scores: Column) -> list[float | None]:

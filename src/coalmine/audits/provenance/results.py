@@ -63,6 +63,8 @@ class StatisticFacts(msgspec.Struct, frozen=True, kw_only=True):
     p_value: float | None = None
     # The scores of non-members, in ascending order.
     non_member_scores: tuple[float, ...] = ()
+    # By person: those of the texts that are asked about, in ascending order.
+    own_scores: tuple[float, ...] = ()
     # Where the truth is known.
     detection: Detection | None = None
 
@@ -74,11 +76,14 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[UserRow, ...]
     statistics: tuple[StatisticFacts, ...]
     non_members: int
-    # The least p-value that this many non-members can give; None without any.
+    # The least p-value that this many non-members can give; None without any, and by person.
     smallest_p_value: float | None
     # Texts of each user that were asked about, and their mean length in tokens.
     mean_texts: float
     mean_tokens_per_text: float
+    # By person: how many texts, or groups of texts, are asked about; `non_members` are then as many others of the same person. The one row
+    # has the share of pairs of the two in which the first scores higher, and the p-value of the test of all texts (`sides_p_value`).
+    own_texts: int | None = None
 
     @property
     def deciding(self) -> StatisticFacts | None:

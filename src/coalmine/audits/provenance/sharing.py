@@ -30,7 +30,7 @@ def without_shared(
     >>> len(left.suspects[0].texts), len(left.non_members), said
     (1, 0, '2 texts that several users have were left out, and 0 suspects and 1 non-member with no other text or in two groups.')
     """
-    shortest = SHORTEST_TEXT if by == "user" else 1
+    shortest = 1 if by == "document" else SHORTEST_TEXT
     roles: dict[str, Sequence[User]] = groups._asdict()
     cased = any(told_by_case(user.name for user in users) for users in roles.values())
     owner_of: dict[str, str] = {}
@@ -38,7 +38,7 @@ def without_shared(
     sides: dict[str, set[str]] = {}
     for role, users in roles.items():
         for user in users:
-            owner = name_form(user.name, cased=cased) if by == "user" else f"{role} {user.name}"
+            owner = f"{role} {user.name}" if by == "document" else name_form(user.name, cased=cased)
             sides.setdefault(owner, set()).update({role} - {"others"})
             for _, form in long_enough(user.texts, shortest):
                 if owner_of.setdefault(form, owner) != owner:
@@ -59,7 +59,7 @@ def without_shared(
         named = set() if fit is None or by == "document" else set(fit.overlap(users).users)
         found = []
         for place, user in enumerate(users):
-            if place in named or (by == "user" and len(sides[name_form(user.name, cased=cased)]) > 1):
+            if place in named or (by != "document" and len(sides[name_form(user.name, cased=cased)]) > 1):
                 continue
             out = {
                 text
@@ -86,6 +86,10 @@ def without_shared(
             (groups.non_members, left.non_members, "non-member"),
         )
     ]
+    if by == "person":
+        return left, (
+            f"{counted(before - after, 'text')} that several threads have, or of threads on both sides, were left out."
+        )
     return left, (
         f"{counted(before - after, 'text')} that several users have were left out, and {' and '.join(gone)} with no other text or in two "
         "groups."

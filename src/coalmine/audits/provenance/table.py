@@ -10,6 +10,7 @@ from coalmine.audits.provenance.findings import shown_by_itself, some_of_them
 from coalmine.audits.provenance.interpretation import (
     cannot_be_decided,
     not_interpretable,
+    person_words,
     power_of,
     power_words,
 )
@@ -32,6 +33,8 @@ ASKS: dict[Asks, str] = {
 
 def question_title(question: Question) -> str:
     """What was asked, in words."""
+    if question.own_texts is not None:
+        return "Were texts of this person used to train it?"
     return ASKS[question.asks]
 
 
@@ -166,6 +169,11 @@ def in_plain_words(document: Provenance, question: Question) -> list[str]:
         return [
             f"{found:,} of {whom} {_are(found)} on the member side of the audit classifier (calibrated on shadows).",
             f"{without} there are no p-values, and it is not known how many of them are there by mistake.",
+        ]
+    if by == "person":
+        return [
+            *person_words(document, question, shown=shown_by_itself(document, question)),
+            *([] if document.left_out is None else [visible(document.left_out)]),
         ]
     rate = f"{100 * document.settings.fdr:g}%"
     reasons = not_interpretable(document, question.asks)

@@ -43,11 +43,12 @@ def check_users(users: _Audited, fit: Fit | None, by: By) -> None:
             raise InputError(
                 f"two users of the {role.replace('_', '-')} have the same name; join their texts, or give them other names"
             )
-    if by == "document" and users.others:
+    if by != "user" and users.others:
         raise InputError(
-            "other texts were given, and each document is asked about by itself, so that it has no other texts; leave them out, or ask "
-            "about users"
+            f"other texts were given, and the question is by {by}, so that there are no other texts; leave them out, or ask about users"
         )
+    if by == "person":
+        _check_person(users)
     names = {user.name for user in users.suspects}
     known = names | {user.name for user in users.non_members}
     strangers = [user.name for user in users.others if user.name not in known]
@@ -63,6 +64,22 @@ def check_users(users: _Audited, fit: Fit | None, by: By) -> None:
         _check_fit(users, fit, by)
 
 
+def _check_person(users: _Audited) -> None:
+    """Refuse one side only, a part of the texts said to be used, and threads that are on both sides."""
+    if not users.non_members:
+        raise InputError(
+            "texts of one person are compared with other texts of the same person that cannot have been used, and there are none; give "
+            "them as non-members"
+        )
+    if users.members is not None:
+        raise InputError("there is one answer about all texts of a person; leave out who is a member")
+    both = {user.name for user in users.suspects} & {user.name for user in users.non_members}
+    if both:
+        raise InputError(
+            f"{len(both):,} threads have texts on both sides; put each on one side, or leave them out with drop_shared (--drop-shared)"
+        )
+
+
 def _check_fit(users: _Audited, fit: Fit, by: By) -> None:
     """Refuse reference users that are not those of the fit, and suspects that shadow models were trained on."""
     if users.reference and not fit.made_with(users.reference):
@@ -70,7 +87,7 @@ def _check_fit(users: _Audited, fit: Fit, by: By) -> None:
             "the reference users are not those that the fit was made with, whose texts its shadow models were trained on; give the same "
             "corpus, with the same fields and artificial users, or fit again"
         )
-    if by == "user":  # documents have no names
+    if by != "document":  # which have no names
         refuse_reference_users(users.suspects, fit)
 
 

@@ -16,7 +16,7 @@ from coalmine.corpus.files.reading import read_documents
 from coalmine.errors import CorpusError, InputError
 from coalmine.randomness import arrays
 
-By = Literal["user", "document"]
+By = Literal["user", "document", "person"]
 
 
 class UserText(NamedTuple):
@@ -54,7 +54,8 @@ def read_users(
     Args:
         path: the corpus file; its suffix says what kind it is.
         fields: which fields hold the text, the user and, where there is one, the date; pairs have a source too.
-        by: "user", or "document" for each document as a user of its own, whose name is then its line or row.
+        by: "user", or "document" for each document as a user of its own, whose name is then its line or row; or "person", where all
+            documents are one person's: the same, or, if a user field is named, the documents with the same value in it together.
         what: how messages call these users.
 
     >>> import tempfile
@@ -65,7 +66,7 @@ def read_users(
     [('ann', 2), ('bob', 1)]
     """
     if by not in get_args(By):
-        raise InputError(f"users are read by user or by document, got {by!r}; choose one of the two")
+        raise InputError(f"users are read by user, by document or by person, got {by!r}; choose one of them")
     fields = fields or Fields()
     if by == "user" and fields.user is None:
         raise CorpusError(
@@ -76,8 +77,10 @@ def read_users(
         fields = msgspec.structs.replace(fields, user=None)
     documents = _dated(Path(path), fields)
     unit = kind_of(path).unit
-    if by == "document":
-        return [_document_user(document, path, unit, what) for document in documents]
+    if by == "document" or fields.user is None:
+        # Lines of several files have the same numbers, and one person's must be told apart.
+        before = "" if by == "document" else f"{what}, "
+        return [_document_user(document, path, unit, what, before) for document in documents]
     # The first line of each user, and their texts.
     found: dict[str, tuple[int, list[UserText]]] = {}
     for document in documents:
@@ -146,12 +149,14 @@ def _dated(path: Path, fields: Fields) -> Iterator[CorpusDocument]:
         yield document
 
 
-def _document_user(document: CorpusDocument, path: str | os.PathLike[str], unit: str, what: str) -> User:
+def _document_user(
+    document: CorpusDocument, path: str | os.PathLike[str], unit: str, what: str, before: str
+) -> User:
     if not document.text.strip():
         raise CorpusError(
             f"a document of the {what} has no text: {path}, {unit} {document.number} is nothing but white space; leave it out"
         )
-    return User(f"{unit} {document.number}", (_text(document),))
+    return User(f"{before}{unit} {document.number}", (_text(document),))
 
 
 def _text(document: CorpusDocument) -> UserText:

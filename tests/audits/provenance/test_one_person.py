@@ -1,0 +1,177 @@
+"""One person's texts: those that may have been used against those that cannot have been, one answer, the same wherever it is read."""
+
+import json
+
+import pytest
+
+from audits.provenance.small_users import COMMON, SMALL
+from cli.in_process import run
+from coalmine import audit_provenance, check, findings_of, load_model, parse_policy, read_runs
+from coalmine.audits import AuditedUsers, User, UserText, read_provenance
+from coalmine.errors import ContradictionError, InputError
+from coalmine.randomness import arrays
+from coalmine.training.trainer import train_documents
+from resealing import resealed
+
+POLICY = parse_policy("[provenance]\nno_user_found = true")
+
+
+def written(seed, number=40, before=""):
+    """What one person writes: the same words in any order."""
+    drawn = arrays(seed, "test", "person")
+    return [before + " ".join(drawn.choice(COMMON, 10).tolist()) for _ in range(number)]
+
+
+USED, LATER, NEVER, STYLED = written(1), written(2), written(3), written(4, before="dear all , ")
+
+
+def person(texts, side):
+    """Each text by itself."""
+    return [User(f"{side} {place}", (UserText(text),)) for place, text in enumerate(texts)]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """A model that was trained on texts of the person and on a style, and one that saw neither."""
+    folder = tmp_path_factory.mktemp("person")
+    options = {**SMALL, "hidden": 48, "epochs": 30}
+    others, styled = written(5), written(6, before="dear all , ")
+    train_documents([*others, *USED, *styled], out=folder / "model", preset="provenance-words", **options)
+    words = load_model(folder / "model").tokenizer
+    train_documents(others, out=folder / "base", preset="provenance-words", tokenizer=words, **options)
+    return folder
+
+
+def asked(models, name, texts, *more):
+    """The terminal, the file, the finding and the rule for texts of the person against later ones."""
+    folder = models / name
+    folder.mkdir(exist_ok=True)
+    for side, some in (("before", texts), ("after", LATER)):
+        rows = [
+            json.dumps({"text": text, "thread": f"{side} {place // 2}"}) for place, text in enumerate(some)
+        ]
+        (folder / f"{side}.jsonl").write_text("\n".join(rows))
+    done = run(
+        "provenance", "audit", models / "model", "--by", "person", "--suspects", folder / "before.jsonl",
+        "--non-members", folder / "after.jsonl", "--reference-model", models / "base", "--out", folder / "out", *more,
+    )  # fmt: skip
+    assert done.code == 0, done.said
+    (found,) = read_runs(folder / "out")
+    (finding,) = [one for one in findings_of(found) if one.code == "CM601"]
+    assert run("verify", folder / "out", "--quiet").code == 0
+    return " ".join(done.out.decode().split()), read_provenance(folder / "out"), finding, check(found, POLICY)
+
+
+@pytest.mark.parametrize(
+    ("more", "data"),
+    [
+        ((), "40 texts that may have been used were compared with 40 of the same person"),
+        (
+            ("--thread-field", "thread"),
+            "20 threads that may have been used were compared with 20 of the same",
+        ),
+    ],
+)
+def test_texts_that_were_used_are_found(models, more, data):
+    said, document, finding, gate = asked(models, "used", USED, *more)
+    [row] = document.questions[0].rows
+    assert row.decision == "found"
+    assert "Were texts of this person used to train it?" in said
+    assert data in said
+    assert "By likelihood-ratio, which was chosen before any score was seen" in said
+    assert "So texts of this person were used to train the model" in said
+    assert "alike in everything but the training" in said
+    assert (finding.status, finding.severity) == ("found", "high")
+    assert gate.exit_code == 1
+
+
+def test_texts_that_were_not_used_are_not_found_and_not_cleared(models):
+    said, document, finding, gate = asked(models, "never", NEVER)
+    assert document.questions[0].rows[0].decision == "not found"
+    sentence = "That does not show that texts of this person were used, nor that none was."
+    assert sentence in said
+    assert sentence in finding.evidence
+    assert (finding.status, finding.severity) == ("not_measured", "info")
+    assert gate.exit_code == 0
+    assert sentence.rstrip(".") in gate.rules[0].evidence
+
+
+def test_another_style_on_one_side_cannot_be_interpreted(models):
+    said, document, finding, gate = asked(models, "styled", STYLED)
+    [row] = document.questions[0].rows
+    assert row.p_value < 1e-6  # the target knows the style, and not these texts
+    assert row.decision == "cannot be said"
+    assert "CANNOT BE INTERPRETED, so nothing is known about this person" in said
+    reason = "he two sides can be told from each other without any model, by their words"
+    assert reason in said
+    assert reason in finding.evidence
+    assert finding.title == "Whether text of this person was used cannot be said"
+    assert finding.status == "not_measured"
+    assert gate.exit_code == 2
+    assert reason in gate.rules[0].evidence
+
+
+def test_too_few_texts_cannot_be_interpreted(models):
+    # Every used text scores above every other, and nobody can say whether that was the training.
+    result = audit_provenance(
+        load_model(models / "model"),
+        AuditedUsers(person(USED[:5], "before"), non_members=person(LATER[:5], "after")),
+        reference_model=load_model(models / "base"),
+        by="person",
+    )
+    assert result.questions[0].rows[0].p_value < 0.05
+    assert result.questions[0].rows[0].decision == "cannot be said"
+
+
+def test_dates_divide_the_texts_and_do_not_tell_them_apart(models):
+    sides = [
+        [user._replace(texts=tuple(text._replace(date=date) for text in user.texts)) for user in users]
+        for users, date in ((person(NEVER, "before"), "2019-01-01"), (person(LATER, "after"), "2024-01-01"))
+    ]
+    result = audit_provenance(
+        load_model(models / "model"), AuditedUsers(sides[0], non_members=sides[1]), by="person"
+    )
+    assert result.questions[0].deciding.name == "min-k++"
+    assert result.questions[0].rows[0].decision == "not found"
+
+
+def test_what_cannot_be_asked_of_one_person(models):
+    model, one, other = load_model(models / "model"), person(USED, "before"), person(LATER, "after")
+    for users, message in (
+        (AuditedUsers(one), "give them as non-members"),
+        (AuditedUsers(one, non_members=[*other, one[0]]), "1 threads have texts on both sides"),
+        (AuditedUsers(one, one, other), "by person, so that there are no other texts"),
+        (AuditedUsers(one, non_members=other, members={one[0].name}), "one answer about all texts"),
+    ):
+        with pytest.raises(InputError, match=message):
+            audit_provenance(model, users, by="person")
+    done = run(
+        "provenance",
+        "audit",
+        models / "model",
+        "--suspects",
+        models / "used" / "before.jsonl",
+        "--thread-field",
+        "thread",
+    )
+    assert done.code == 2
+    assert "leave it out, or add --by person" in done.said
+
+
+def test_an_answer_that_was_edited_is_refused(models):
+    _, whole, _, _ = asked(models, "edited", NEVER)
+    for path, value in (
+        ("rows/0/p_value", 0.5),
+        ("rows/0/score", 0.5),
+        ("own_texts", 39),
+        ("statistics/1/own_scores", []),
+    ):
+        whole.save(models / "edited" / "out")
+        with resealed(models / "edited" / "out" / "provenance.json") as document:
+            *places, last = path.split("/")
+            changed = document["questions"][0]
+            for place in places:
+                changed = changed[int(place) if place.isdigit() else place]
+            changed[last] = value
+        with pytest.raises(ContradictionError):
+            read_provenance(models / "edited" / "out")
