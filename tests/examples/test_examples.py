@@ -1,5 +1,6 @@
 """The examples run as they are, on sizes that take seconds, and show what they promise."""
 
+import json
 import subprocess
 import sys
 
@@ -48,6 +49,31 @@ def test_users_whose_mail_was_used_are_found(tmp_path):
     mine = {f"suspects-{number}@example.com" for number in range(whose_mail.MEMBERS)}
     assert len(found & mine) >= 6
     assert len(found - mine) <= 2
+
+
+def test_mails_are_divided_at_the_cut_off(tmp_path, monkeypatch):
+    import my_mails
+
+    monkeypatch.chdir(tmp_path)
+    head = "From: Ann <ann@example.org>\nDate: Mon, {} Jan 2023 09:00:00 +0000\nSubject: {}\n"
+    body = "Yes, on Friday.\nOn Sunday, Bob wrote:\n> on Friday?\n\n-- \nAnn"
+    mails = [f"{head.format(2, 'Re: RE: lunch')}\n{body}", f"{head.format(9, 'lunch')}\nNo."]
+    others = [
+        mails[1].replace("ann@", "bob@"),
+        f"{head.format(9, 'x')}Content-Type: text/plain; charset=no\n\nx",
+    ]
+    (tmp_path / "mbox").write_text("".join(f"From ann\n{mail}\n\n" for mail in (*mails, *others)))
+    (tmp_path / "folder").mkdir()
+    for number, mail in enumerate((*mails, *others)):
+        (tmp_path / "folder" / f"{number}.eml").write_text(mail)
+    for mail in ("mbox", "folder"):
+        my_mails.main(tmp_path / mail, "Ann@example.org", "2023-01-05")
+        (before,), (after,) = (
+            (tmp_path / f"{side}.jsonl").read_text().splitlines() for side in ("before", "after")
+        )
+        first = {"text": "Yes, on Friday.", "date": "2023-01-02", "thread": "lunch", "side": "before"}
+        assert json.loads(before) == first
+        assert json.loads(after) == {"text": "No.", "date": "2023-01-09", "thread": "lunch", "side": "after"}
 
 
 def test_a_checkpoint_is_audited_in_one_call(tmp_path):
