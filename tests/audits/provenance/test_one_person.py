@@ -140,7 +140,7 @@ def test_what_cannot_be_asked_of_one_person(models):
     for users, message in (
         (AuditedUsers(one), "give them as non-members"),
         (AuditedUsers(one, non_members=[*other, one[0]]), "1 threads have texts on both sides"),
-        (AuditedUsers(one, one, other), "by person, so that there are no other texts"),
+        (AuditedUsers(one, one, other), "by person has no other texts"),
         (AuditedUsers(one, non_members=other, members={one[0].name}), "one answer about all texts"),
     ):
         with pytest.raises(InputError, match=message):

@@ -45,7 +45,7 @@ def check_users(users: _Audited, fit: Fit | None, by: By) -> None:
             )
     if by != "user" and users.others:
         raise InputError(
-            f"other texts were given, and the question is by {by}, so that there are no other texts; leave them out, or ask about users"
+            f"other texts were given, and who is asked about by {by} has no other texts; leave them out, or ask about users"
         )
     if by == "person":
         _check_person(users)
