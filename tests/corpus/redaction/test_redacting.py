@@ -476,7 +476,8 @@ def test_other_columns_and_the_metadata_of_parquet_are_redacted(tmp_path):
     import pyarrow.parquet
 
     names = ["text", "to", "to", "image"]
-    columns = [["hi", "tel 713-853-1234"], ["ann@firm.org", "x"], [["a"], ["bob@firm.org"]], [b"1", b"2"]]
+    columns = [["hi", "tel 713-853-1234"], ["ann@firm.org", "x"], [["a"], ["bob@firm.org"]]]
+    columns.append([{"path": "a", "bytes": b"1", "pixels": 7138531234}, None])
     table = pa.table(list(map(pa.array, columns)), names=names)
     table = table.replace_schema_metadata({"made by": '{"by": ["cy@firm.org"]}', "raw": b"\xff"})
     pa.parquet.write_table(table, tmp_path / "a.parquet")
@@ -486,8 +487,9 @@ def test_other_columns_and_the_metadata_of_parquet_are_redacted(tmp_path):
         ["hi", "tel [phone]"],
         ["[email]", "x"],
         [["a"], ["[email]"]],
-        [b"1", b"2"],
+        [{"path": "a", "bytes": b"1", "pixels": 7138531234}, None],
     ]
+    assert {one.kind: one.masked for one in made.kinds} == {"email": 3, "phone": 1}
     assert new.schema.metadata[b"made by"] == b'{"by": ["[email]"]}'
     assert new.schema.metadata[b"raw"] == b"\xff"
-    assert any("'image'" in warning for warning in made.warnings)
+    assert any("'image.bytes', 'image.pixels'" in warning for warning in made.warnings)

@@ -263,3 +263,45 @@ def test_fields_that_are_not_searched_are_named(tmp_path, suffix):
     ]
     assert list(read_scan(tmp_path / "out").not_searched) == not_searched
     assert f"these fields were not searched: {', '.join(map(repr, not_searched))}" in ended.said
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        '{"text": "my ssn is 219-09-9998", "text": "hello"}',
+        '{"messages": [{"role": "user", "content": "219-09-9998"}], "messages": [{"role": "user", "content": "hi"}]}',
+        '{"messages": [{"role": "user", "content": "219-09-9998", "content": "hi"}]}',
+        '{"messages": [{"role": "user", "content": "hi"}], "note": {"of": "219-09-9998", "of": ""}}',
+        '{"messages": [{"role": "user", "content": "hi"}], "note": {"219-09-9998": 1}}',
+        '{"messages": [{"role": "user", "content": "hi"}], "219-09-9998": 1}',
+    ],
+)
+def test_names_and_all_values_of_a_name_that_is_there_twice_are_searched(tmp_path, row):
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join([row.replace("219-09-9998", "none"), row, row]))
+    [found] = scan(path, tmp_path / "out", kinds=["ssn"]).kinds
+    assert (found.occurrences, found.documents) == (2, 2)
+    first = next(occurrences_in(tmp_path / "out"))
+    assert first.document == 2
+
+
+def test_what_is_beside_the_rows_and_not_searched_is_named(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    turns = [{"role": "user", "content": "hi"}]
+    image = {"bytes": b"219-09-9998", "path": "a.png"}
+    table = pa.Table.from_pylist([{"messages": turns, "image": image, "n": 1}])
+    table = table.replace_schema_metadata({"note": "219-09-9998"})
+    pa.parquet.write_table(table, tmp_path / "chat.parquet")
+    found = scan(tmp_path / "chat.parquet", tmp_path / "out")
+    assert found.not_searched == ("image.bytes", "n", "metadata note")
+
+    datasets = pytest.importorskip("datasets")
+    saved = tmp_path / "saved"
+    datasets.Dataset.from_list([{"text": "hi"}]).save_to_disk(saved)
+    assert "dataset_info.json" in scan(saved, tmp_path / "of saved").not_searched
+
+    names = {f"field{number}": "" for number in range(200)}
+    (tmp_path / "wide.jsonl").write_text(json.dumps({"text": "hi", **names}))
+    assert scan(tmp_path / "wide.jsonl", tmp_path / "of wide").not_searched[-1] == "..."

@@ -55,7 +55,7 @@ class ChatLinesCorpus(JsonLinesCorpus):
         """All strings of the conversation on a line, and whose it is."""
         row = self._object(number, content)
         values = self.values_of(row, self.place(number)) if self.roles else {}
-        return self.rows.searched(row, self._turns_of(row, number), self.kept), values.get("user")
+        return self.rows.searched(row, self._turns_of(row, number), self.kept, content), values.get("user")
 
     def turns(self, number: int, content: bytes) -> Sequence[PlacedTurn]:
         """The turns of the conversation on a line."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -12,7 +13,7 @@ import msgspec
 
 from coalmine.corpus.chat.turns import SPEAKERS, BadRowError, PlacedTurn, check_text, text_turn, turns_in
 from coalmine.corpus.files.documents import BOUNDARY, Fields
-from coalmine.corpus.files.strings import changed_text, leaves, strings_of
+from coalmine.corpus.files.strings import changed_text, leaves, repeated, strings_of
 from coalmine.errors import CorpusError
 from coalmine.records.chat import Turn
 
@@ -22,6 +23,11 @@ BETWEEN_TURNS = "\n"
 ASIDE = ("tools", "functions")
 # What is no text: who speaks, and what says which part is which.
 _LABELS = ("role", "from", "type", "id", "tool_call_id")
+
+# What no secret looks like.
+_PLAIN_NAME = re.compile("[A-Za-z_]{1,24}")
+# Where a name in JSON ends: at a quotation mark, but not after a backslash, unless that comes after another.
+_NAME_ENDS = [re.compile(pattern) for pattern in (rb'"\s*:', rb'\\"\s*:', rb'\\\\"\s*:')]
 
 
 class RowKind(ABC):
@@ -63,17 +69,31 @@ class RowKind(ABC):
         return msgspec.structs.replace(fields, rows=self.name)
 
     def searched(
-        self, row: Mapping[str, Any], turns: Sequence[PlacedTurn], kept: Collection[str | None]
+        self,
+        row: Mapping[str, Any],
+        turns: Sequence[PlacedTurn],
+        kept: Collection[str | None],
+        content: bytes = b"",
     ) -> bytes:
-        """The texts of the turns, and after them all other strings and numbers of a row but those of the fields in `kept`.
+        """The texts of the turns, and after them all other strings, numbers and names of a row but those of the fields in `kept`.
 
-        They are separated as documents are, so that nothing is found across two of them.
+        `content` is the row in JSON, where a name may be there twice. All are separated as documents are, so that nothing is found across
+        two of them.
         """
         strings = [turn.content for turn in turns if turn.content]
+        names = list(row)
         for key in row:
-            for field, last, value in leaves(row[key], key) if key not in kept else ():
-                if not (self._is_text(field) and isinstance(value, str)):
+            for field, last, value in leaves(row[key], key, names=True) if key not in kept else ():
+                if not last:
+                    names.append(value)
+                elif not (self._is_text(field) and isinstance(value, str)):
                     strings += strings_of(partial(changed_text, str(value), name=last))
+        ends, escaped, again_ends = (len(pattern.findall(content)) for pattern in _NAME_ENDS)
+        if ends - escaped + again_ends > len(names):
+            for name, again in repeated(content):
+                for _, last, value in leaves(again, name, names=True):
+                    strings += strings_of(partial(changed_text, str(value), name=last))
+        strings += [name for name in names if not _PLAIN_NAME.fullmatch(name)]
         return BOUNDARY.join([string.encode("utf-8", "replace") for string in strings])
 
     @property

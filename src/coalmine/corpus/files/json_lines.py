@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate
@@ -24,7 +25,7 @@ from coalmine.corpus.files.documents import (
 )
 from coalmine.corpus.files.json_places import json_type, value_span
 from coalmine.corpus.files.lines import LineCorpus
-from coalmine.corpus.files.strings import changed_json
+from coalmine.corpus.files.strings import changed_json, repeated
 from coalmine.errors import CorpusError
 from coalmine.storage.decoding import UndecodableError, decode_python_json
 
@@ -92,6 +93,9 @@ class _JsonBlock(LineBlock):
             return self._of_conversations(users=users)
         numbers, rows = self._rows()
         encoded = [row.text.encode("utf-8") for row in rows]
+        if len(self._corpus.text_name.findall(self.raw)) > len(rows):
+            contents = [content for content in self._contents if content.strip()]
+            encoded = list(map(self._corpus.with_repeated, encoded, contents))
         ends = list(accumulate([len(text) + 1 for text in encoded]))
         encoded.append(b"")
         names = [None if row.user is None else str(row.user) for row in rows] if users else None
@@ -145,6 +149,8 @@ class JsonLinesCorpus(LineCorpus):
         # The names of other fields, and what knows all names so far and rejects others.
         self._others: dict[str, None] = {}
         self._naming = _decoder(self.roles, self._others)
+        # Where a row may name its text.
+        self.text_name = re.compile(re.escape(json.dumps(fields.scored, ensure_ascii=False).encode("utf-8")))
 
     def blocks(self) -> Iterator[_JsonBlock]:
         """The documents in order."""
@@ -166,7 +172,17 @@ class JsonLinesCorpus(LineCorpus):
         """All fields but that of the text; of conversations, those that say whose they are and when they were written."""
         if self.rows is not None:
             return [name for name in self.kept if name is not None]
-        return [name for name in (*self.roles.values(), *self._others) if name != self.fields.scored]
+        names = [name for name in (*self.roles.values(), *self._others) if name != self.fields.scored]
+        return [*names, "..."] if len(self._others) >= _MOST_NAMES else names
+
+    def with_repeated(self, text: bytes, content: bytes) -> bytes:
+        """The text of a row, and what is under the same name before it, which is searched too; separated as documents are."""
+        if len(self.text_name.findall(content)) == 1:
+            return text
+        others = [
+            one for name, one in repeated(content) if name == self.fields.scored and isinstance(one, str)
+        ]
+        return BOUNDARY.join([text, *(one.encode("utf-8", "replace") for one in others)])
 
     def first_row(self) -> dict[str, Any]:
         """The object on the first line that is not white space, or only that it has a text; nothing in an empty corpus."""

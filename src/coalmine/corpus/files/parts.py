@@ -68,6 +68,7 @@ class PartsCorpus(Corpus):
             # What the first part holds, all others should hold too.
             self.rows, self.fields = first.rows, first.fields
             self._unsearched = dict.fromkeys(first.unsearched())
+            self._unsearched |= dict.fromkeys({INFO_FILE} & _names(path))
         is_text = self.rows is None and kind.has_conversations
         self._part_fields = msgspec.structs.replace(self.fields, rows="text") if is_text else self.fields
 

@@ -14,6 +14,8 @@ Change = Callable[[str], str]
 _TOKEN = re.compile(r'("[^"\\]*(?:\\.[^"\\]*)*")(\s*:)?|(-?[0-9][0-9.eE+-]*)|([{}\[\],])', re.DOTALL)
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_. -]{0,39}")
 _HALF = re.compile("[\ud800-\udfff]")
+# Made once, as `json.loads` does only for its defaults.
+_decoded = json.JSONDecoder(strict=False).decode
 
 
 def changed_text(text: str, change: Change, name: str = "", texts: Collection[str | None] = ()) -> str:
@@ -52,7 +54,7 @@ def changed_json(
             depth += (mark in "{[") - (mark in "}]")
             name = ""
             return mark
-        text = number if string is None else json.loads(string, strict=False)
+        text = number if string is None else _decoded(string)
         if colon is None:
             new = text if depth == 1 and name in kept else changed_text(text, change, name, texts)
         else:
@@ -87,8 +89,8 @@ def strings_of(changed: Callable[[Change], object]) -> list[str]:
     return strings
 
 
-def leaves(value: Any, name: str) -> Iterator[tuple[str, str, Any]]:
-    """The field, its last name, and the value of each string and number within a value.
+def leaves(value: Any, name: str, *, names: bool = False) -> Iterator[tuple[str, str, Any]]:
+    """The field, its last name, and the value of each string and number within a value; with `names`, names of fields too.
 
     >>> list(leaves([{"role": "user", "calls": [{"n": 7}]}], "messages"))
     [('messages[].role', 'role', 'user'), ('messages[].calls[].n', 'n', 7)]
@@ -97,6 +99,8 @@ def leaves(value: Any, name: str) -> Iterator[tuple[str, str, Any]]:
     while waiting:
         field, last, inner = waiting.pop()
         if isinstance(inner, dict):
+            if names:
+                yield from ((f"{field}.", "", str(key)) for key in inner)
             waiting += reversed([(f"{field}.{key}", str(key), each) for key, each in inner.items()])
         elif isinstance(inner, (list, tuple)):
             waiting += reversed([(f"{field}[]", last, each) for each in inner])
@@ -104,9 +108,29 @@ def leaves(value: Any, name: str) -> Iterator[tuple[str, str, Any]]:
             yield field, last, inner
 
 
+def repeated(content: bytes) -> list[tuple[str, Any]]:
+    """What JSON has under names that follow again in the same object, so that whoever decodes it never sees it.
+
+    >>> repeated(b'{"a": 1, "b": {"c": "x", "c": "y"}, "a": 2}')
+    [('c', 'x'), ('a', '1')]
+    """
+    unseen: list[tuple[str, Any]] = []
+
+    def noted(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        last = dict(pairs)
+        if len(last) < len(pairs):
+            places = {name: place for place, (name, _) in enumerate(pairs)}
+            unseen.extend(pair for place, pair in enumerate(pairs) if places[pair[0]] != place)
+        return last
+
+    # Numbers stay as they are written.
+    json.loads(content, strict=False, object_pairs_hook=noted, parse_int=str, parse_float=str)
+    return unseen
+
+
 def _is_json(text: str) -> bool:
     try:
-        json.loads(text, strict=False)
+        _decoded(text)
     except (ValueError, RecursionError):
         return False
     return True

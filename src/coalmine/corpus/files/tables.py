@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
@@ -232,15 +232,43 @@ class TableCorpus(Corpus):
         ]
 
     def unwritten(self) -> list[str]:
-        """The columns without strings, and those that say whose a row is and when it was written."""
-        searched = self.searched_columns()
-        return [name for place, name in enumerate(self.schema.names) if place not in searched]
+        """What holds no strings of the columns, and those that say whose a row is and when it was written."""
+        return self._without(self.searched_columns())
 
     def unsearched(self) -> list[str]:
-        """The other columns; where rows are texts, all but that of the text."""
-        searched = self.searched_columns() if self.rows is not None else ()
-        names = enumerate(self.schema.names)
-        return [name for place, name in names if place not in searched and name != self.roles.get("text")]
+        """The other columns; where rows are texts, all but that of the text; and the metadata."""
+        is_chat = self.rows is not None
+        searched = self.searched_columns() if is_chat else [self.schema.get_field_index(self.roles["text"])]
+        metadata = [one.metadata or {} for one in (self.schema, *self.schema)]
+        keys = [key.decode("utf-8", "replace") for one in metadata for key in one]
+        # What the formats themselves write there is about types.
+        others = [f"metadata {key}" for key in keys if not key.startswith(("PARQUET:", "ARROW:"))]
+        return [*self._without(searched), *dict.fromkeys(others)]
+
+    def _without(self, searched: Collection[int]) -> list[str]:
+        """The columns but those that are searched, and what of these is neither text nor, in conversations, a number."""
+        names: list[str] = []
+        for place, field in enumerate(self.schema):
+            names += self._not_text(field.name, field.type) if place in searched else [field.name]
+        return names
+
+    def _not_text(self, name: str, column_type: Any) -> Iterator[str]:
+        types = self.arrow.types
+        if isinstance(column_type, self.arrow.BaseExtensionType):
+            yield from self._not_text(name, column_type.storage_type)
+            return
+        is_number = types.is_integer(column_type) or types.is_floating(column_type)
+        if self._is_text(column_type) or types.is_boolean(column_type) or types.is_null(column_type):
+            return
+        for inner in map(column_type.field, range(column_type.num_fields)):
+            within = (
+                name
+                if types.is_nested(column_type) and not types.is_struct(column_type)
+                else f"{name}.{inner.name}"
+            )
+            yield from self._not_text(within, inner.type)
+        if not column_type.num_fields and not (is_number and self.rows is not None):
+            yield name
 
     def turns_in(self, row: Mapping[str, Any], number: int) -> list[PlacedTurn]:
         """The turns of a row."""

@@ -123,7 +123,7 @@ class _Redacting:
         original = OriginalCorpus.of(source, fields)
         plan = self._plan(source, fields)
         dropped, changed = _numbers(plan)
-        edits = Edits(changes=plan.changes, everywhere=self._again)
+        edits = Edits(changes=plan.changes, everywhere=self._beside_rows)
         digest = original.write(target, edits, self._progress)
         self._check(group.where(target), target)
         documents = plan.documents
@@ -251,6 +251,12 @@ class _Redacting:
     def _again(self, text: str) -> str:
         """The new text of a string in a row that stays."""
         return self._redactor.redacted(text).text or ""
+
+    def _beside_rows(self, text: str) -> str:
+        """The new text of a string of the metadata, which is counted as it is written."""
+        found = self._redactor.redacted(text)
+        self._done.update(found.done)
+        return found.text or ""
 
     def _split(self, block: DocumentBlock) -> list[tuple[int, Candidate]]:
         """The secrets in the turns of conversations; one that is in no string is divided between parts of a turn."""
