@@ -138,6 +138,8 @@ def _show_nothing_raw() -> None:
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
         if isinstance(message, UnreadWarning):
+            if str(message) in UNREAD:  # several steps of one command read the same file
+                return
             UNREAD.append(str(message))
         write_stderr(f"coalmine: warning: {visible(str(message))}\n")
 

@@ -1,6 +1,7 @@
 """Findings about data, training and what is missing: hashes that do not match, few canaries, and the first look that shows memory."""
 
 import math
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,8 @@ from coalmine.audits.registry import catalog
 from coalmine.audits.watching.results import WatchedTraining
 from coalmine.corpus import Fields
 from coalmine.corpus.planting.manifest_records import PlantedCorpus
+from coalmine.evidence.run import Located
+from coalmine.records.run_record import RUN_RECORDS
 from coalmine.records.watching import Moment as WatchedMoment
 from coalmine.training.options import TrainingOptions
 from coalmine.training.record import EpochRecord, TrainingRecord
@@ -98,6 +101,17 @@ def test_whether_the_model_was_trained_on_the_planted_corpus(corpus, model, trai
     # Without exposures nothing needs to have been trained on the corpus, unless it is shown that it was not.
     without = made.run_of(manifests=[manifest], trainings=[] if trained is None else [trained])
     assert not [one for one in found(without, "CM501") if one.status == "not_tested"]
+
+
+def test_what_commands_did_not_read_is_reported_as_not_tested():
+    said = "2 strings of the conversations in chat.jsonl were not read: tools (2)"
+    manifest = made.manifest_of(*ROWS)
+    run = made.run_of(exposures(manifest), manifests=[manifest])
+    assert "CM510" not in codes(run)
+    records = [{"not_read": [said]}, {"not_read": [said, "another"]}, {"not_read": 7}, {}]
+    located = tuple(Located(Path(f"{place}/run.json"), one) for place, one in enumerate(records))
+    one = the(run.with_all(RUN_RECORDS, located), "CM510")
+    assert (one.status, one.evidence) == ("not_tested", f"{said}; another.")
 
 
 def test_what_expose_warned_of_is_told_once():

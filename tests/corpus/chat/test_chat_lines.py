@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cli.in_process import run
-from coalmine.corpus import Fields, PlantOptions, plant, read_documents, verify_planted
+from coalmine.corpus import CorpusIndex, Fields, PlantOptions, plant, read_documents, verify_planted
 from coalmine.corpus.chat.rows import ROW_KINDS
 from coalmine.corpus.files.documents import ROWS
 from coalmine.errors import CorpusError, InputError, UnreadWarning
@@ -308,9 +308,19 @@ def test_strings_of_conversations_that_are_not_read_are_counted(tmp_path):
     path = written(tmp_path, [{**row, "tools": ["pay"]}] * 2)
     with pytest.warns(UnreadWarning, match=counted):
         list(read_documents(path))
+    (tmp_path / "beside").mkdir()
+    beside = {"system": "be kind", "tools": '[{"name": "pay"}]', "history": [["hi", "hello"]]}
+    alpaca = written(tmp_path / "beside", [{"instruction": "hi", "output": "ok", **beside}])
+    with pytest.warns(UnreadWarning, match=r"not read: history\[\]\[\] \(2\), tools \(1\)$"):
+        assert [one.text for one in read_documents(alpaca)] == ["be kind\nhi\nok"]
+    spoken = written(tmp_path / "beside", [{"messages": [said("user", "hi")], **beside}])
+    with pytest.warns(UnreadWarning, match=r"history\[\]\[\] \(2\), system \(1\), tools \(1\)$"):
+        assert [one.text for one in read_documents(spoken)] == ["hi"]
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         ended = run("index", path, "-o", tmp_path / "index", "--tokenizer", "bytes")
     assert ended.code == 0, ended.said
-    assert "warning: 10 strings of the conversations" in ended.said
+    assert ended.said.count("warning: 10 strings of the conversations") == 1
+    with pytest.warns(UnreadWarning, match=counted):
+        CorpusIndex.open(tmp_path / "index")
     assert "10 strings" in json.loads((tmp_path / "index" / "run.json").read_text())["not_read"][0]

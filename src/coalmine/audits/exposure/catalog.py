@@ -92,6 +92,11 @@ CATALOG = Catalog(
             "training saw. Save the tokenizer with the template of the training, and measure again.",
             discredits="good news",
         ),
+        "CM510": Entry(
+            "A part of the training data was not read",
+            "What was not read was not measured either. `coalmine scan` reads every string of a conversation; to measure others, write "
+            "them into the text of turns.",
+        ),
         "CM901": Entry(
             "Exposure was not tested",
             "Run `coalmine expose MODEL canaries.json`.",

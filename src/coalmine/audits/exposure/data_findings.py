@@ -13,6 +13,7 @@ from coalmine.evidence.findings import Finding
 from coalmine.evidence.originals import other_weights
 from coalmine.evidence.run import Run
 from coalmine.evidence.words import format_names, times_in_words
+from coalmine.records.run_record import RUN_RECORDS
 
 # With fewer canaries of one kind than this, intervals are wide whatever is found.
 FEW = 20
@@ -44,6 +45,10 @@ def data_findings(run: Run) -> Iterator[Finding]:
     changed = other_weights(run)
     if changed is not None:
         yield finding("CM505", "high", "found", f"{changed[:1].upper()}{changed[1:]}.")
+    said = [one.document.get("not_read") for one in run.all(RUN_RECORDS)]
+    not_read = dict.fromkeys(str(line) for lines in said if isinstance(lines, list) for line in lines)
+    if not_read:
+        yield finding("CM510", "info", "not_tested", f"{'; '.join(not_read)}.")
     yield from _few(run)
 
 

@@ -19,8 +19,8 @@ from coalmine.records.chat import Turn
 
 # What the text of a conversation has between its turns.
 BETWEEN_TURNS = "\n"
-# Fields beside the turns that a model is trained on too.
-ASIDE = ("tools", "functions")
+# Fields beside the turns that trainers put into what a model is trained on too.
+ASIDE = ("tools", "functions", "documents", "system", "history")
 # What is no text: who speaks, and what says which part is which.
 _LABELS = ("role", "from", "type", "id", "tool_call_id")
 

@@ -132,12 +132,12 @@ class Corpus(ABC):
     ) -> None:
         self.close()
         if self.unread and kind is None:
-            fields = ", ".join(f"{field} ({count:,})" for field, count in sorted(self.unread.items()))
-            warnings.warn(
-                f"{self.unread.total():,} strings of the conversations in {self.path} were not read: {fields}",
-                UnreadWarning,
-                stacklevel=1,
-            )
+            warnings.warn(self.not_read(), UnreadWarning, stacklevel=1)
+
+    def not_read(self) -> str:
+        """How many strings of conversations were passed over so far, as a sentence."""
+        fields = ", ".join(f"{field} ({count:,})" for field, count in sorted(self.unread.items()))
+        return f"{self.unread.total():,} strings of the conversations in {self.path.name} were not read: {fields}"
 
     @property
     def kept(self) -> tuple[str | None, ...]:

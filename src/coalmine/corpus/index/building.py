@@ -175,6 +175,7 @@ def _finish(
     cutter: IndexTokenizer,
     plan: _IndexPlan,
     sha256: str,
+    not_read: str,
     shards: tuple[ShardRecord, ...],
 ) -> None:
     """Write the manifest, unless the corpus is another one by now."""
@@ -184,7 +185,7 @@ def _finish(
         )
     manifest = IndexManifest(
         schema=SCHEMA,
-        corpus=CorpusRecord(source.name, sha256, plan.fields),
+        corpus=CorpusRecord(source.name, sha256, plan.fields, not_read or UNSET),
         tokenizer=TokenizerRecord(
             cutter.kind, cutter.size, plan.tokenizer_sha256, plan.chat_template_sha256 or UNSET
         ),
@@ -241,8 +242,8 @@ def _begin_or_resume(folder: Path, plan: _IndexPlan) -> Ledger:
 
 def _write_shards(
     folder: Path, source: Path, tokenizer: IndexTokenizer, building: _Building, progress: Progress
-) -> tuple[str, tuple[ShardRecord, ...]]:
-    """Write the shards that are not there yet; returns the SHA-256 of the corpus and the records of all shards."""
+) -> tuple[str, str, tuple[ShardRecord, ...]]:
+    """Write the shards that are not there yet; returns the SHA-256 of the corpus, what was not read, and the records of all shards."""
     plan, work = building.plan, building.work
     shards = building.finished(folder)
 
@@ -272,8 +273,8 @@ def _write_shards(
         )
         for outcome in building.engine.map(work, units, ledger=building.ledger, store=store):
             shards[known + outcome.number] = _record(outcome.value())
-        sha256 = corpus.sha256()
-    return sha256, tuple(record for _, record in sorted(shards.items()))
+        sha256, not_read = corpus.sha256(), corpus.not_read() if corpus.unread else ""
+    return sha256, not_read, tuple(record for _, record in sorted(shards.items()))
 
 
 def _units(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -24,7 +25,7 @@ from coalmine.corpus.index.shards import (
 )
 from coalmine.corpus.index.tokenizing import ByteTokens, IndexTokenizer, from_description, utf8
 from coalmine.engines.ledger import UNITS_FILE
-from coalmine.errors import CorpusError, InputError, ModelError
+from coalmine.errors import CorpusError, InputError, ModelError, UnreadWarning
 from coalmine.models.protocols import IntArray
 from coalmine.progress import Progress, Silent
 from coalmine.storage.files import read_bytes
@@ -90,6 +91,8 @@ class CorpusIndex:
         total = sum(record.bytes for shard in manifest.shards for record in shard.files.values())
         if verify:
             progress.start("checking the index", total)
+        if manifest.corpus.not_read:
+            warnings.warn(manifest.corpus.not_read, UnreadWarning, stacklevel=2)
         check_files(folder, manifest, verify=verify, advance=progress.advance if verify else lambda _: None)
         if verify:
             progress.finish()

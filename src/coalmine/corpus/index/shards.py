@@ -65,6 +65,8 @@ class CorpusRecord(msgspec.Struct, frozen=True):
     name: str
     sha256: str
     fields: Fields
+    # What of its conversations is not in the index, such as the arguments of tool calls; not there if nothing is missing.
+    not_read: str | UnsetType = UNSET
 
 
 class TokenizerRecord(msgspec.Struct, frozen=True):
