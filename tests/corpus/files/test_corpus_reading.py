@@ -267,6 +267,14 @@ def test_two_columns_of_the_same_name_are_refused(tmp_path):
     pq.write_table(pa.Table.from_arrays([["a"], ["b"]], names=["text", "text"]), path)
     with pytest.raises(CorpusError, match="has two columns 'text'"):
         list(read_documents(path))
+    turns = pa.array([[{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]])
+    pq.write_table(pa.Table.from_arrays([turns, turns], names=["messages", "messages"]), path)
+    with pytest.raises(CorpusError, match="has two columns 'messages'"):
+        list(read_documents(path))
+    inner = pa.StructArray.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["note", "note"])
+    pq.write_table(pa.table({"text": ["a"], "more": inner}), path)
+    with pytest.raises(CorpusError, match="has two fields 'note' in its column 'more'"):
+        list(read_documents(path))
 
 
 def test_a_table_that_arrow_cannot_select_rows_of_is_refused_when_rows_are_left_out(tmp_path):

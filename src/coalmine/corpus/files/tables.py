@@ -178,9 +178,10 @@ class TableCorpus(Corpus):
     def begin(self) -> None:
         """See what rows hold, and check that all columns in use are there and of the right type."""
         fields = self.fields
-        for field in self.roles.values():
-            if self.schema.names.count(field) > 1:
-                raise CorpusError(f"{self.path} has two columns {field!r}; give each a name of its own")
+        for name in self.roles.values():
+            self._check_once(name)
+        for column in self.schema:
+            self._check_inside(column.name, column.type)
         is_text = fields.text in self.schema.names and self._is_text(self.schema.field(fields.text).type)
         if fields.rows != "text" and fields.target is None and not (fields.rows is UNSET and is_text):
             first = self.first_row() or dict.fromkeys(self.schema.names)
@@ -284,7 +285,8 @@ class TableCorpus(Corpus):
         self.fields = rows.recorded(self.fields)
         self.roles = {role: field for role, field in self.roles.items() if role != "text"}
         for key in rows.keys:
-            if self.schema.names.count(key) != 1:
+            self._check_once(key)
+            if key not in self.schema.names:
                 raise missing_field(str(self.path), key, self.schema.names)
         self.chat_columns = [
             name for name in (*rows.keys, *rows.optional, *ASIDE) if self.schema.names.count(name) == 1
@@ -407,6 +409,22 @@ class TableCorpus(Corpus):
         values = self.arrow.array(texts, type=self.arrow.string())
         encoded = values.dictionary_encode() if self.arrow.types.is_dictionary(column_type) else values
         return encoded.cast(column_type)
+
+    def _check_once(self, name: str) -> None:
+        if self.schema.names.count(name) > 1:
+            raise CorpusError(f"{self.path} has two columns {name!r}; give each a name of its own")
+
+    def _check_inside(self, column: str, its_type: Any) -> None:
+        """Refuse two fields of one name, which no row in Python can have."""
+        fields = [its_type.field(place) for place in range(its_type.num_fields)]
+        names = [field.name for field in fields]
+        for name in names if self.arrow.types.is_struct(its_type) else ():
+            if names.count(name) > 1:
+                raise CorpusError(
+                    f"{self.path} has two fields {name!r} in its column {column!r}; give each a name of its own"
+                )
+        for field in fields:
+            self._check_inside(column, field.type)
 
     def _check_schema(self) -> None:
         for role, field in self.roles.items():
