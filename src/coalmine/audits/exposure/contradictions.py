@@ -48,12 +48,16 @@ def exposure_problems(document: Exposures) -> Iterator[str]:
             return
         sizes[facts.format_id] = int(facts.size)
     for result in document.results:
+        proven = document.proven_bits.get(result.canary_id)
         if result.format_id not in formats:
             yield f"canary {result.canary_id!r} is of format {result.format_id!r}, which is not described"
             continue
         yield from _result_problems(
             result, formats[result.format_id], sizes[result.format_id], document.confidence
         )
+        bits = formats[result.format_id].size_bits - (result.known_log_perplexity_bits or 0.0)
+        if proven is not None and not same(proven, max(0.0, bits)):
+            yield f"canary {result.canary_id!r} has {proven:g} bits by its probability, which gives {max(0.0, bits):g}"
     for facts in document.formats:
         own = [one for one in document.results if one.format_id == facts.format_id]
         yield from _order_problems(facts, own)

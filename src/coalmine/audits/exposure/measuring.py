@@ -168,6 +168,7 @@ class _OneModel:
             results=tuple(by_canary[canary.canary_id] for canary in chosen),
             formats=tuple(part.facts() for part in parts),
             tail_fits={part.format_id: part.measured.fit for part in parts if part.measured.fit is not None},
+            proven_bits={name: bits for part in parts for name, bits in part.proven_bits().items()},
             seed=self.asked.seed,
             confidence=self.asked.confidence,
             model=description,

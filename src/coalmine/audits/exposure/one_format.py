@@ -19,8 +19,8 @@ from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.engines.courses import SURVIVED, Course, CourseStep, one_result
 from coalmine.engines.units import Unit
 from coalmine.errors import CoalmineError, NotMeasurableError
-from coalmine.models.protocols import Model
-from coalmine.records import Estimate
+from coalmine.models.protocols import Model, PairModel
+from coalmine.records import Canary, Estimate
 from coalmine.search.walks.members import Members
 from coalmine.search.walks.works import ScoreTexts, scored_from
 
@@ -107,9 +107,39 @@ class OneFormat:
                 estimate=estimate,
                 kind=canary.kind,
                 user=canary.user,
+                lead_bits=self._lead_bits(canary, bits),
             )
             for canary, bits, rank, estimate in columns
         ]
+
+    def _lead_bits(self, canary: Canary, bits: float | None) -> float | msgspec.UnsetType:
+        """How far the most probable of a secret and all that it was ranked among is ahead of the others together."""
+        candidates = self.measured.candidates
+        if canary.kind is msgspec.UNSET or bits is None or candidates is None:
+            return msgspec.UNSET
+        scores = candidates.log_perplexities_bits
+        if candidates.kind == "reference":
+            scores = np.append(scores, bits)
+        elif candidates.kind != "member" or len(scores) != self.format.size:
+            return msgspec.UNSET
+        first, *others = np.sort(scores)
+        return round(float(-first - np.logaddexp2.reduce(-np.array(others))), 6) if others else msgspec.UNSET
+
+    def proven_bits(self) -> dict[str, float]:
+        """The exposure that its probability alone proves of each canary; members must share a distribution, and none begin another."""
+        automaton, size_bits = self.format.automaton, math.log2(self.format.size)
+        if (
+            self.chosen.natural
+            or self.format_id in self.chosen.listed
+            or isinstance(self.model, PairModel)
+            or any(automaton.edges(state) for state in automaton.accepting)
+        ):
+            return {}
+        return {
+            one.canary_id: max(0.0, size_bits - one.log_perplexity_bits)
+            for one in self.results()
+            if one.estimate.status != "not_measured" and estimator_of(one.method).among_others
+        }
 
     @property
     def _method(self) -> str:

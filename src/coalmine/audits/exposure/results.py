@@ -57,6 +57,8 @@ class ExposureResult(msgspec.Struct, frozen=True, kw_only=True):
     # Of a secret that was in the data all along: what it is, such as "phone", and whose text it is in.
     kind: str | msgspec.UnsetType = msgspec.UNSET
     user: str | msgspec.UnsetType = msgspec.UNSET
+    # Of such a secret: log2 of how much more probable the most probable of all that were compared is than the others together.
+    lead_bits: float | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def log_perplexity_bits(self) -> float:
@@ -175,6 +177,9 @@ class Exposures(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     # Of the scores.parquet that was written with it; None for results that were never written.
     scores_sha256: str | None = None
     tail_fits: dict[str, TailFit]
+    # By id, of canaries that were ranked among others: at least so many bits in the whole space, by their probability alone, since no
+    # more than 2^x members can have a log-perplexity of x bits. Only where the probabilities of all members sum to at most 1.
+    proven_bits: dict[str, float] = {}
     warnings: tuple[str, ...] = ()
     results: tuple[ExposureResult, ...]
 

@@ -71,6 +71,36 @@ def shared_order_test(better: Sequence[int], references: int) -> OrderTest:
     return _smallest(len(ordered), [guessing.chance_of(k, ordered[k - 1]) for k in places])
 
 
+def lead_test(leads: Sequence[float], first: Sequence[bool], others: Sequence[int]) -> OrderTest:
+    """The test for secrets that each have others of their own, by how far the most probable of each set is ahead of the rest of it.
+
+    Without memorization the secret is the most probable of its set of n others and itself with probability 1 / (n + 1), however far
+    ahead that is. So the k secrets that are first by the largest leads are compared with the sets in which anything leads by as much:
+    one recited secret shows among many that are not, because few models are as sure of a stranger. Leads are in bits, and only those
+    above 0 count, which nothing else in the set can have.
+
+    >>> found = lead_test([30.0, 4.0, 2.0, -1.0], [True, False, False, False], [9_999] * 4)
+    >>> round(found.p_value, 4), found.place
+    (0.0002, 1)
+    """
+    sizes = np.asarray(others, dtype=np.float64) + 1.0
+    ahead = np.asarray(leads, dtype=np.float64)
+    own = np.sort(ahead[np.asarray(first, dtype=bool) & (ahead > 0.0)])[::-1]
+    chances = []
+    for k in places_to_test(len(ahead)):
+        if k > len(own):
+            chances.append(1.0)
+            continue
+        fewer = np.zeros(k)  # the probability of 0, 1, ..., k - 1 secrets that are first
+        fewer[0] = 1.0
+        at_least = 0.0
+        for size in sizes[ahead >= own[k - 1]]:
+            at_least += fewer[-1] / size
+            fewer = fewer * (1.0 - 1.0 / size) + np.concatenate([[0.0], fewer[:-1] / size])
+        chances.append(at_least)
+    return _smallest(len(ahead), chances)
+
+
 def _smallest(canaries: int, chances: Sequence[float]) -> OrderTest:
     places = places_to_test(canaries)
     if len(places) == 1:
