@@ -70,7 +70,7 @@ def test_a_model_that_remembers_is_found_out(remembering):
     assert set(exposed.subject) == set(extracted.subject) == {"f0-x16-4", "f0-x16-5"}
     assert exposed.evidence.startswith("2 of 12 canaries that were trained on are among")
     assert exposed.estimates[0].value == pytest.approx(2 / 12)
-    assert exposed.estimates[0].low < 2 / 12 < exposed.estimates[0].high
+    assert exposed.estimates[0].low == exposed.estimates[0].high  # every canary was measured
     assert the(findings, "CM105").status == "clear"
     found = conclusion_of(findings)
     assert found.sentence == "The model memorized 2 of 12 canaries and 2 of 12 can be extracted."

@@ -152,13 +152,10 @@ def test_the_best_of_several_in_the_whole_space():
 
 
 def test_shares_of_canaries():
-    found = share(2, 12, "came out", 0.9)
-    low, high = stats.beta.ppf(0.05, 2, 11), stats.beta.ppf(0.95, 3, 10)
-    assert (found.value, found.low, found.high) == pytest.approx((2 / 12, low, high))
-    assert (found.confidence, found.n, found.status) == (0.9, 12, "measured")
-    assert found.statement == "2 of 12 canaries came out (17%, 90% interval 3% to 44%)"
-    assert share(1, 1, "came out").statement == "1 of 1 canary came out (100%, 95% interval 2% to 100%)"
-    assert share(2, 12, "came out").confidence == 0.95
+    found = share(2, 12, "came out")
+    assert (found.value, found.low, found.high, found.confidence) == (2 / 12, 2 / 12, 2 / 12, None)
+    assert found.statement == "2 of 12 canaries came out (17%)"
+    assert share(1, 1, "came out").statement == "1 of 1 canary came out (100%)"
     for n in (1, 4, 50):
         assert (1 - at_most_share(n)) ** n == pytest.approx(0.05)
         assert (1 - at_most_share(n, 0.9)) ** n == pytest.approx(0.1)

@@ -1,9 +1,13 @@
 """Findings about what came out of a search: at each threshold, with their severity, evidence and subjects."""
 
+import re
+
 import pytest
 from scipy import stats
 
 from coalmine import findings_of
+from coalmine.audits.extraction.table import extracted_in_plain_words
+from coalmine.reports.conclusion import conclusion_of
 from reports import verdict_parts as made
 
 
@@ -35,8 +39,9 @@ def test_a_canary_is_extracted_beyond_chance(size, title):
     assert "a, trained on 4 times, at place 1 after 1,234 queries" in one.evidence
     assert one.severity == ("critical" if size == 50 else "info")
     if size == 49:
-        assert "1 of 1 canaries that were trained on came out" in one.evidence
-        assert "has probability 0.02, so this search alone does not show memorization" in one.evidence
+        assert "1 of 1 canary that were trained on came out" in one.evidence
+        assert "which chance explains in 2% of models" in one.evidence
+        assert "this search alone does not show memorization" in one.evidence
 
 
 def test_extracted_canaries_come_by_their_place_and_the_first_three_are_named():
@@ -50,12 +55,12 @@ def test_extracted_canaries_come_by_their_place_and_the_first_three_are_named():
     ]
     one = the(run_of(*canaries), "CM201")
     assert (one.severity, one.subject) == ("critical", ("a", "z", "b", "d"))
-    assert one.evidence.startswith("4 of 5 canaries that were trained on came out of the model (80%, ")
+    assert one.evidence.startswith("4 of 5 canaries that were trained on came out of the model (80%): a, ")
     assert one.evidence.endswith(
         ": a, trained on 4 times, at place 1; z, trained on 4 times, at place 1; b, trained on 4 times, at place 2; and 1 more."
     )
     (share,) = one.estimates
-    assert (share.value, share.low) == pytest.approx((0.8, stats.beta.ppf(0.025, 4, 2)))
+    assert (share.value, share.low, share.high) == (0.8, 0.8, 0.8)  # all of them were looked for
     three = the(run_of(*canaries[:3]), "CM201").evidence
     assert "more" not in three
     many = the(run_of(*[made.came(f"c{n:02}", n + 1) for n in range(51)]), "CM201")
@@ -84,11 +89,15 @@ def test_more_came_out_than_chance_explains():
     two = the(
         run_of(*canaries[:2], made.came("c"), canaries[3], beside={"f0": made.search(10, 100)}), "CM201"
     )
-    assert (two.severity, two.estimates, two.subject) == ("info", (), ("a", "b"))
-    assert "2 of 4 canaries that were trained on came out" in two.evidence
-    assert f"has probability {4 * 0.08:.2g}" in two.evidence
+    assert (two.severity, two.estimates[0].value, two.subject) == ("info", 0.5, ("a", "b"))
+    # The second best of four is within 9 of 100; the places after the first share half of the error.
+    chance = 100 * 4 * stats.binom.sf(1, 4, 0.09)
+    assert (
+        f"2 of 4 canaries that were trained on came out of the model (50%), which chance explains in {chance:.2g}% of models"
+        in two.evidence
+    )
     certain = the(run_of(made.came("a", 8), made.came("b", 9), beside={"f0": made.search(10, 10)}), "CM201")
-    assert "has probability 1," in certain.evidence
+    assert "which chance explains in most models" in certain.evidence
 
 
 def test_formats_are_counted_apart():
@@ -97,8 +106,11 @@ def test_formats_are_counted_apart():
     beside = {"f0": made.search(10, 100), "f1": made.search(10, 20, template="f1 is {digits:2}")}
     both = found(run_of(*canaries, beside=beside), "CM201")
     assert [(one.severity, one.subject) for one in both] == [("high", ("a", "b", "c")), ("info", ("x",))]
-    assert both[0].estimates[0].n == 3
     assert "f1 is" not in both[0].evidence
+    # Both say how many came out in all.
+    assert [one.estimates[0].statement for one in both] == [
+        "4 of 4 canaries that were trained on came out of the model (100%)"
+    ] * 2
     # Where both are, their canaries are counted together.
     canaries += [made.came(f"y{n}", 10, format_id="f1") for n in range(9)]
     one = the(run_of(*canaries, beside=beside), "CM201")
@@ -108,6 +120,41 @@ def test_formats_are_counted_apart():
     assert (many.severity, len(many.subject)) == ("high", 50)
     chance = the(run_of(*fifty, beside={"f0": made.search(60, 60)}), "CM201")
     assert (chance.severity, len(chance.subject)) == ("info", 50)
+
+
+def test_a_page_has_one_number_for_each_question():
+    """7 of 49 came out, 2 of which are each shown to be memorized."""
+    names = [f"c{place:02}" for place in range(49)]
+    exposed = [
+        made.interval(bits, bits, bits, confidence=None, method="exact") for bits in [20.0] * 2 + [7.0] * 47
+    ]
+    canaries = [made.came(name, place + 1 if place < 7 else None) for place, name in enumerate(names)]
+    run = run_of(
+        *canaries,
+        beside={"f0": made.search(10, 1000)},
+        exposures=[made.document([made.result(name, one) for name, one in zip(names, exposed, strict=True)])],
+    )
+    findings = findings_of(run)
+    assert {"CM101", "CM103", "CM201"} <= {one.code for one in findings}
+    screen = conclusion_of(findings)
+    assert screen.sentence.startswith(
+        "The model memorized 2 of 49 canaries, each shown individually, and others that are shown only together, and 7 of 49 can be "
+        "extracted."
+    )
+    assert [one.answer for one in screen.answers[:2]] == ["Yes: 2 of 49, and others together", "Yes: 7 of 49"]
+    terminal = extracted_in_plain_words(canaries, {"f0": made.search(10, 1000)})
+    page = " ".join(
+        [
+            screen.sentence,
+            *(one.detail for one in screen.answers),
+            *(one.evidence for one in findings),
+            *(estimate.statement for one in findings for estimate in one.estimates),
+            *terminal,
+        ]
+    )
+    assert set(re.findall(r"(\d+) of 49 canaries that were trained on (?:came )?out", page)) == {"7"}
+    assert set(re.findall(r"(\d+) of 49 canaries (?:that were trained on are|memorized)", page)) == {"2"}
+    assert "interval" not in page
 
 
 @pytest.mark.parametrize(("many", "status"), [(4, "not_measured"), (5, "clear")])

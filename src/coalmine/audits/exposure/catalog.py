@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from coalmine.evidence.findings import Catalog, Entry
 
+# The title of CM104 where canaries came out, or are first among all that they were ranked among.
+COME_FIRST = "Canaries come first, which chance may explain"
 CATALOG = Catalog(
     {
         "CM101": Entry(

@@ -4,21 +4,28 @@ Without memorization a canary's rank is uniform, so its exposure reaches x bits 
 guesses with probability k / |R|. That gives each canary a p-value: from its lower limit if the exposure was measured in the whole
 space, from its rank if it was measured among references or samples, and from its place if a search found it. The limits of an
 extrapolated curve are not used: they do not hold deep in the tail.
+
+Probabilities say more than a rank among few others. Those of all members sum to at most 1, so at most 2^x members have a log-perplexity
+of x bits or less, and a canary drawn from |R| of them is among these with probability 2^x / |R|, whatever the model (Markov's
+inequality). Nothing is gained by that where the rank in the whole space is known. It counts only for a canary that beats all
+references or samples, so that scores that are no probabilities accuse nobody. A secret that nobody drew has no such space and has a
+context of its own; there, what is most probable of it and of its own references counts by how far it leads, see `lead_test`.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
+
+import msgspec
+from msgspec import UNSET
 
 from coalmine.audits.exposure.estimators import estimator_of
 from coalmine.audits.exposure.results import ExposureResult, Exposures
 from coalmine.grouped import grouped
 from coalmine.records import Estimate
-from coalmine.statistics.exposure.order_tests import OrderTest, order_test, shared_order_test
-from coalmine.statistics.intervals import clopper_pearson
+from coalmine.statistics.exposure.order_tests import OrderTest, lead_test, order_test, shared_order_test
 
 # Fewer canaries than this show little: if none of 4 is memorized, half of all such canaries may still be.
 FEWEST = 5
@@ -49,11 +56,24 @@ class Judged(NamedTuple):
     known: bool = True
     # How many of the n references or samples are no more surprising; None if it was not compared with any.
     better: int | None = None
+    # The exposure that its probability alone proves; 0 for one that does not beat all references or samples, None where that is not known.
+    proven: float | None = None
 
     @property
     def fully_exposed(self) -> bool:
         """Whether it is one of the first two guesses in its whole space, even at the lower limit."""
-        return self.measured_in_space and self.low >= self.space_bits - 1.0
+        low = self.low if self.measured_in_space else self.proven or 0.0
+        return low >= self.space_bits - 1.0
+
+    @property
+    def first(self) -> bool:
+        """Whether it is the first guess among all that it was ranked among."""
+        return self.better == 0 or (self.measured_in_space and self.low >= self.space_bits)
+
+    @property
+    def natural(self) -> bool:
+        """Whether it is a secret that was in the data all along, which has others of its own."""
+        return self.result.kind is not UNSET
 
     @property
     def group(self) -> tuple[str, int]:
@@ -65,20 +85,32 @@ def judged(document: Exposures) -> list[Judged]:
     """All canaries of a document, in its order."""
     sizes = {facts.format_id: facts.size_bits for facts in document.formats}
     return [
-        judge(result, sizes.get(result.format_id, result.most_possible_bits)) for result in document.results
+        judge(
+            result,
+            sizes.get(result.format_id, result.most_possible_bits),
+            document.proven_bits.get(result.canary_id),
+        )
+        for result in document.results
     ]
 
 
-def judge(result: ExposureResult, space_bits: float) -> Judged:
-    """One canary of a format with this many bits."""
+def judge(result: ExposureResult, space_bits: float, proven: float | None = None) -> Judged:
+    """One canary of a format with this many bits, of which its probability alone may prove some."""
     estimate = result.estimate
     if not is_relied_on(estimate):
         return Judged(result, 1.0, 0.0, space_bits, space_bits, measured_in_space=False, known=False)
     low = estimate.low if estimate.low is not None else estimate.value or 0.0
     high = space_bits if estimate.high is None else min(estimate.high, space_bits)
     better = counted_better(estimate)
-    p_value = float(min(1.0, 2.0**-low)) if better is None else (better + 1) / (estimate.n + 1)
-    return Judged(result, p_value, low, high, space_bits, measured_in_space=better is None, better=better)
+    if better is None:
+        return Judged(result, float(min(1.0, 2.0**-low)), low, high, space_bits, measured_in_space=True)
+    p_value = (better + 1) / (estimate.n + 1)
+    if proven is not None:
+        # The rank and the probability share the error.
+        proven = proven if better == 0 else 0.0
+        p_value = min(1.0, 2.0 * min(p_value, 2.0**-proven))
+        low = max(low, proven)
+    return Judged(result, p_value, low, max(low, high), space_bits, False, better=better, proven=proven)
 
 
 def is_relied_on(estimate: Estimate) -> bool:
@@ -109,12 +141,37 @@ def group_test(group: Sequence[Judged]) -> OrderTest:
     """How likely canaries as exposed as the best of these are without memorization, and how many of them show it best.
 
     The best 1, 2, 4, 8, ... are compared with chance, so a few that are recited show among many that are not; findings and gate use the
-    same test. Exposures in the whole space are independent. Those among the same references are not, but every order of canaries and
-    references is equally likely; see `shared_order_test`. The ways in which canaries were measured share the error.
+    same test. Exposures in the whole space are independent, and so are those of secrets, which have references of their own. Those among
+    the same references are not, but every order of canaries and references is equally likely; see `shared_order_test`. The ways in
+    which canaries were measured share the error, and so do ranks and probabilities.
     """
     known = [one for one in group if one.known]
-    inside = [one.p_value for one in known if one.measured_in_space]
-    return _joined([*([order_test(inside)] if inside else []), *_among_others(known)])
+    outside = [one for one in known if one.better is not None and not one.natural]
+    tests = _among_others(outside)
+    by_probability = [2.0**-one.proven for one in outside if one.proven is not None]
+    if by_probability:
+        tests.append(order_test(by_probability))
+    apart = [one for one in known if one.measured_in_space or one.natural]
+    return _joined([*tests, *_apart([one.p_value for one in apart], apart)])
+
+
+def secrets_test(p_values: Sequence[float], secrets: Sequence[Judged]) -> OrderTest:
+    """The same for secrets, with p-values that may also be those of places in a search; how far secrets lead shares the error."""
+    return _joined(_apart(p_values, secrets))
+
+
+def _apart(p_values: Sequence[float], canaries: Sequence[Judged]) -> list[OrderTest]:
+    tests = [order_test(p_values)] if p_values else []
+    leads = [
+        (one.result.lead_bits, one.first, _others(one))
+        for one in canaries
+        if one.known and one.result.lead_bits is not UNSET
+    ]
+    return [*tests, lead_test(*zip(*leads, strict=True))] if leads else tests
+
+
+def _others(one: Judged) -> int:
+    return round(2.0**one.space_bits) - 1 if one.better is None else one.result.estimate.n
 
 
 def pushed_away(canaries: Sequence[Judged], level: float) -> bool:
@@ -130,14 +187,16 @@ def pushed_away(canaries: Sequence[Judged], level: float) -> bool:
 
 def _mirrored(one: Judged) -> Judged:
     """The same canary, as if the most surprising member were the first guess."""
+    one = one._replace(result=msgspec.structs.replace(one.result, lead_bits=UNSET), proven=None)
     if one.better is not None:
-        return one._replace(better=one.result.estimate.n - one.better)
+        n = one.result.estimate.n
+        return one._replace(better=n - one.better, p_value=(n - one.better + 1) / (n + 1))
     return one._replace(p_value=min(1.0, 1.0 - 2.0**-one.high + 2.0**-one.space_bits))
 
 
-def _among_others(known: Sequence[Judged]) -> list[OrderTest]:
+def _among_others(outside: Sequence[Judged]) -> list[OrderTest]:
     """One test for each set of references or samples."""
-    outside = [one for one in known if one.better is not None and one.result.estimate.n >= 1]
+    outside = [one for one in outside if one.result.estimate.n >= 1]
     keys = sorted(
         {(one.result.format_id, one.result.estimate.method, one.result.estimate.n) for one in outside}
     )
@@ -161,24 +220,22 @@ def _joined(tests: Sequence[OrderTest]) -> OrderTest:
     return best._replace(p_value=min(1.0, len(tests) * best.p_value))
 
 
-def share(hits: int, n: int, what: str, confidence: float = 0.95) -> Estimate:
-    """The share of canaries of which something was found, with its exact interval.
+def share(hits: int, n: int, what: str) -> Estimate:
+    """The share of canaries of which something was found; all were looked at, so it is exact.
 
     >>> share(1, 12, "came out").statement
-    '1 of 12 canaries came out (8%, 95% interval 0% to 39%)'
+    '1 of 12 canaries came out (8%)'
     """
-    low, high = clopper_pearson(hits, n, confidence)
-    percent = f"{100 * confidence:g}% interval {math.floor(100 * low)}% to {math.ceil(100 * high)}%"
+    value = hits / n
     return Estimate(
-        method="share of canaries, Clopper-Pearson",
+        method="share of canaries",
         status="measured",
-        value=hits / n,
-        low=low,
-        high=high,
-        confidence=confidence,
+        value=value,
+        low=value,
+        high=value,
+        confidence=None,
         n=n,
-        statement=f"{hits:,} of {n:,} {'canary' if n == 1 else 'canaries'} {what} ({100 * hits / n:.0f}%, {percent})",
-        assumptions=("the canaries represent others that were drawn and planted the same way",),
+        statement=f"{hits:,} of {n:,} {'canary' if n == 1 else 'canaries'} {what} ({100 * value:.0f}%)",
     )
 
 
@@ -189,6 +246,30 @@ def at_most_share(n: int, confidence: float = 0.95) -> float:
     0.45
     """
     return float(1.0 - (1.0 - confidence) ** (1.0 / n))
+
+
+def is_first(one: Judged, extracted: Collection[str]) -> bool:
+    """Whether a canary came out, or is first among all that it was ranked among."""
+    return one.first or one.result.canary_id in extracted
+
+
+def first_in_words(these: Sequence[Judged], extracted: Collection[str]) -> str:
+    """What `is_first` says of these."""
+    came_out = sum(one.result.canary_id in extracted for one in these)
+    if came_out == len(these):
+        return "came out"
+    said = f"{'is' if len(these) == 1 else 'are'} first among all that {'it was' if len(these) == 1 else 'they were'} ranked among"
+    return f"came out or {said}" if came_out else said
+
+
+def chance_explains(p_value: float) -> str:
+    """How often chance gives as much, as the end of a sentence about what came out.
+
+    >>> chance_explains(0.044), chance_explains(1.0)
+    ('which chance explains in 4.4% of models', 'which chance explains in most models')
+    """
+    share = "most" if p_value > 0.95 else f"{100 * p_value:.2g}% of"
+    return f"which chance explains in {share} models"
 
 
 def chance_in_words(p_value: float) -> str:

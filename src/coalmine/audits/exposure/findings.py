@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from statistics import median
 
-from coalmine.audits.exposure.catalog import finding
+from coalmine.audits.exposure.catalog import COME_FIRST, finding
 from coalmine.audits.exposure.chance import (
     FEWEST,
     WRONG_SIDE,
     Judged,
     at_most_share,
+    chance_explains,
     chance_in_words,
+    first_in_words,
     group_test,
+    is_first,
     judged,
     pushed_away,
     share,
 )
 from coalmine.audits.exposure.estimators import estimator_of
 from coalmine.audits.exposure.results import EXPOSURES, Exposures
-from coalmine.audits.exposure.single_canaries import canary_suspicions
+from coalmine.audits.exposure.single_canaries import canary_suspicions, extracted_canaries
 from coalmine.audits.exposure.table import exposure_in_words
 from coalmine.audits.membership.findings import shown_of_population
 from coalmine.evidence.budget import LEVEL, Decisions, Suspicion
@@ -62,7 +65,7 @@ def exposure_findings(run: Run, decided: Decisions) -> Iterator[Finding]:
         return
     trained = [one for one in judged(document) if one.result.repetitions > 0]
     if trained:
-        yield from _trained(document, trained, decided)
+        yield from _trained(run, document, trained, decided)
     yield from _curves(document)
 
 
@@ -76,45 +79,39 @@ def _named_key(key: tuple[str, int]) -> tuple[str, str]:
     return (key[0], str(key[1]))
 
 
-def _trained(document: Exposures, trained: Sequence[Judged], decided: Decisions) -> Iterator[Finding]:
+def _trained(
+    run: Run, document: Exposures, trained: Sequence[Judged], decided: Decisions
+) -> Iterator[Finding]:
     known = [one for one in trained if one.known]
     shown = [one for one in known if decided.shown("canary", one.result.canary_id)]
     full = [one for one in shown if one.fully_exposed]
     memorized = [one for one in shown if not one.fully_exposed]
-    about = partial(_about, known=known, trained=trained, confidence=document.confidence)
+    about = partial(_about, shown=shown, known=known, trained=trained)
     if full:
-        yield about(
-            "CM101",
-            full,
-            what="among the model's first two guesses even at the lower limit",
-            severity="critical",
-        )
+        what = "among the model's first two guesses even at the lower limit"
+        yield about("CM101", full, what=what, severity="critical")
     if memorized:
         worst = any(one.high >= one.space_bits / 2 for one in memorized)
-        yield about(
-            "CM102",
-            memorized,
-            what=f"so exposed that chance alone would make this report show even one in fewer than {100 * LEVEL:g}% of runs",
-            severity="high" if worst else "medium",
-        )
-    yield from _together(document, trained, decided)
+        what = f"so exposed that chance alone would make this report show even one in fewer than {100 * LEVEL:g}% of runs"
+        yield about("CM102", memorized, what=what, severity="high" if worst else "medium")
+    yield from _together(run, document, trained, decided)
 
 
 def _about(
     code: str,
     these: Sequence[Judged],
     *,
+    shown: Sequence[Judged],
     known: Sequence[Judged],
     trained: Sequence[Judged],
-    confidence: float,
     what: str,
     severity: Severity,
 ) -> Finding:
     # A canary that could not be measured is not counted in the share, where it would look safe.
     which = "that were trained on" if len(known) == len(trained) else "that were trained on and measured"
-    estimate = share(
-        len(these), len(known), f"{which} {'is' if len(these) == 1 else 'are'} {what}", confidence
-    )
+    estimate = share(len(these), len(known), f"{which} {'is' if len(these) == 1 else 'are'} {what}")
+    # The number that the first screen has.
+    every = "" if len(these) == len(shown) else f", and {len(shown):,} are each shown to be memorized"
     ordered = sorted(these, key=lambda one: -one.low)
     fewest = min(one.result.repetitions for one in these)
     some = "; ".join(_named(one) for one in ordered[:NAMED])
@@ -123,7 +120,7 @@ def _about(
         code,
         severity,
         "found",
-        f"{estimate.statement}: {some}{more}. The least repeated of them was trained on {times_in_words(fewest)}.",
+        f"{estimate.statement}{every}: {some}{more}. The least repeated of them was trained on {times_in_words(fewest)}.",
         estimates=(estimate, *(one.result.estimate for one in ordered[:LISTED])),
         subject=[one.result.canary_id for one in ordered],
     )
@@ -139,13 +136,16 @@ def _named(one: Judged) -> str:
         interval = "exact"
     else:
         interval = f"{rounded_down(low)} to {'?' if high is None else rounded_up(high)}"
+    proven = f", {rounded_down(one.proven)} by its probability" if one.proven else ""
     return (
         f"{result.canary_id}, trained on {times_in_words(result.repetitions)}, exposure {exposure_in_words(result)} "
-        f"({interval}) of at most {one.space_bits:.2f} bits"
+        f"({interval}{proven}) of at most {one.space_bits:.2f} bits"
     )
 
 
-def _together(document: Exposures, trained: Sequence[Judged], decided: Decisions) -> Iterator[Finding]:
+def _together(
+    run: Run, document: Exposures, trained: Sequence[Judged], decided: Decisions
+) -> Iterator[Finding]:
     """Canaries that are not shown individually: they may be shown together; otherwise they are clear, or not known."""
     names = format_names(document.formats)
     suspect: list[list[Judged]] = []
@@ -179,6 +179,11 @@ def _together(document: Exposures, trained: Sequence[Judged], decided: Decisions
         title = "Canaries are more surprising than guessing explains"
         yield canary_finding("CM104", "info", "not_measured", evidence, list(chain(*away)), title)
     quiet = [group for group in quiet if group not in away]
+    out = extracted_canaries(run)
+    firsts = [group for group in quiet if any(is_first(one, out) for one in group)]
+    if firsts:
+        yield _first(firsts, out, names)
+    quiet = [group for group in quiet if group not in firsts]
     if quiet:
         yield _quiet(quiet, names)
     if unclear:
@@ -237,6 +242,19 @@ def _quiet(groups: Sequence[Sequence[Judged]], names: FormatNames) -> Finding:
         title = "Too few canaries to rule out memorization"
         return canary_finding("CM104", "info", "not_measured", evidence, everyone, title)
     return canary_finding("CM104", "pass", "clear", f"{words}. Even so, {limit}.", everyone)
+
+
+def _first(groups: Sequence[Sequence[Judged]], out: Collection[str], names: FormatNames) -> Finding:
+    """Canaries that came out, or are the first guess, and that chance may explain: they are no evidence, and nothing is clear."""
+    everyone = list(chain(*groups))
+    these = [one for one in everyone if is_first(one, out)]
+    by_chance = min(1.0, len(groups) * min(group_test(group).p_value for group in groups))
+    said = (
+        f"{len(these):,} of {len(everyone):,} {'canary' if len(everyone) == 1 else 'canaries'} {first_in_words(these, out)}, "
+        f"{chance_explains(by_chance)}"
+    )
+    words = "; ".join(_group_words(group, names) for group in groups)
+    return canary_finding("CM104", "info", "not_measured", f"{said}: {words}.", these, COME_FIRST)
 
 
 def _shown_by_membership(group: Sequence[Judged], decided: Decisions) -> bool:

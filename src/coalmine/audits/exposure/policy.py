@@ -61,12 +61,19 @@ class MeasuredCanary(NamedTuple):
 
     result: ExposureResult
     size_bits: float
+    # What its probability alone proves of its exposure, in bits; None where that is not known.
+    proven: float | None = None
 
 
 def planted_canaries(document: Exposures) -> tuple[MeasuredCanary, ...]:
     """The canaries that the model was trained on; those that were withheld only show what no memory looks like."""
     sizes = {facts.format_id: facts.size_bits for facts in document.formats}
-    return tuple(MeasuredCanary(one, sizes[one.format_id]) for one in document.results if one.planted)
+    proven = document.proven_bits
+    return tuple(
+        MeasuredCanary(one, sizes[one.format_id], proven.get(one.canary_id))
+        for one in document.results
+        if one.planted
+    )
 
 
 def judge_exposures(
@@ -95,7 +102,7 @@ def judge_exposures(
         limit, shared if all_at_once else confidence, shared, error_level(confidence), len(canaries)
     )
     judged = [*(judge_exposure(one, question) for one in canaries), *missing]
-    tested, level = [judge(one.result, one.size_bits) for one in canaries], error_level(confidence)
+    tested, level = [judge(*one) for one in canaries], error_level(confidence)
     chance = group_test(tested).p_value
     found = together(rule, asks, judged, what=what, chance=chance, level=level, fewest=fewest)
     if found.outcome == "holds" and pushed_away(tested, level):
@@ -127,6 +134,8 @@ def judge_exposure(one: MeasuredCanary, asked: _Question) -> PartOutcome:
         why = f"{shown}, but its space has only {one.size_bits:.2f} bits, so the model's first guess would not break this rule"
         return open_part(name, why, "a larger format, or a lower limit", one.size_bits)
     low, high = lower_limit(estimate, asked.lower), estimate.high
+    if one.proven is not None and counted_better(estimate) == 0:
+        low = max(low, one.proven)
     if high is not None and high <= limit:
         if too_weak(estimate, asked.upper):
             return open_part(name, weak_words(estimate, asked.upper), stronger(asked.upper), high)

@@ -44,6 +44,11 @@ def canary_suspicions(run: Run) -> Iterator[Suspicion]:
             yield Suspicion("canary", (name,), p_value)
 
 
+def extracted_canaries(run: Run) -> set[str]:
+    """The canaries that any search or prompt of the run has found."""
+    return {one.canary_id for _, document in run.all(VERIFIED) for one in document.canaries if one.extracted}
+
+
 def places_of(run: Run, located: Located[Verified]) -> list[FoundPlace]:
     """The canaries of one verified.json; without memorization one is among the first k of |R| with probability k / |R|."""
     sizes = _sizes(run, located)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from coalmine.audits.exposure.catalog import COME_FIRST
 from coalmine.audits.exposure.chance import is_relied_on, share
 from coalmine.evidence.findings import Finding, first
 from coalmine.evidence.replies import MEMORIZED, Reply
@@ -27,6 +28,10 @@ def exposure_reply(findings: Sequence[Finding]) -> Reply:
     if first(findings, "CM901", "not_tested") is not None:
         clause = "Whether the model memorized the canaries was not tested"
         return Reply(MEMORIZED, "Not tested", "No exposures were measured.", "open", clause, tested=False)
+    come_first = next((one for one in findings if one.title == COME_FIRST), None)
+    if come_first is not None:
+        clause = f"{come_first.evidence.partition(':')[0]},"
+        return Reply(MEMORIZED, "Cannot be said", come_first.evidence, "open", clause)
     unmeasured = first(findings, "CM911", "not_measured") or first(findings, "CM104", "not_measured")
     if unmeasured is not None:
         return Reply(MEMORIZED, "Cannot be said", unmeasured.evidence, "open")
@@ -55,12 +60,19 @@ def _memorized(findings: Sequence[Finding], shown: Sequence[Finding]) -> Reply:
     if full:
         statement += f"; {full:,} of them {'is' if full == 1 else 'are'} among the model's first two guesses"
     measured = "" if rest is None else " measured"
+    clause = f"The model memorized {hits:,} of {total:,}{measured} canaries"
+    answer = f"Yes: {hits:,} of {total:,}{measured}"
+    # Which of the others are memorized is not known, so they have no number.
+    if first(findings, "CM103", "found") is not None:
+        statement += f". {'It is' if hits == 1 else 'These are'} shown individually, and others only together"
+        clause += ", each shown individually, and others that are shown only together,"
+        answer += ", and others together"
     return Reply(
         MEMORIZED,
-        f"Yes: {hits:,} of {total:,}{measured}",
+        answer,
         f"{statement}.{'' if rest is None else f' {rest.evidence}'}",
         "bad",
-        f"The model memorized {hits:,} of {total:,}{measured} canaries",
+        clause,
     )
 
 

@@ -69,7 +69,6 @@ NOT_TESTED_CLAUSE = "and whether they can be extracted was not tested"
 # The first of these findings that a report has is the reply, if none came out beyond chance.
 _OTHERWISE: tuple[tuple[str, FindingStatus, str, Tone, str], ...] = (
     ("CM203", "not_measured", "Not found, not proven", "open", ""),
-    ("CM201", "found", "As chance explains", "open", ""),
     ("CM202", "not_measured", "None came out", "open", ""),
     (
         "CM202",
@@ -84,18 +83,24 @@ _OTHERWISE: tuple[tuple[str, FindingStatus, str, Tone, str], ...] = (
 
 def extraction_replies(findings: Sequence[Finding]) -> Iterator[Reply]:
     """Whether the canaries can be extracted; and those that can be were memorized."""
-    out = beyond_chance(findings, "CM201")
+    out = beyond_chance(findings, "CM201") or first(findings, "CM201", "found")
     if out is None:
         yield _not_out(findings)
         return
     count = f"{hits_of(out.estimates[0]):,} of {out.estimates[0].n:,}"
+    if out.severity == "info":
+        clause = f"and {count} can be extracted, as chance may explain"
+        yield Reply(EXTRACTED, "As chance explains", out.evidence, "open", clause)
+        return
     yield Reply(EXTRACTED, f"Yes: {count}", out.evidence, "bad", f"and {count} can be extracted")
+    # Some of what came out may be chance, and then it is not known how many are memorized.
+    every = all(one.severity == "critical" for one in findings if one.code == "CM201")
     yield Reply(
         MEMORIZED,
-        f"Yes: {count}",
+        f"Yes: {count}" if every else "Yes",
         f"They came out of it. {out.evidence}",
         "bad",
-        f"The model memorized {count} canaries",
+        f"The model memorized {count} canaries" if every else "The model memorized canaries",
     )
 
 

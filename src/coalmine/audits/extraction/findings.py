@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import UNSET
 
-from coalmine.audits.exposure.chance import FEWEST, at_most_share, chance_in_words, share
+from coalmine.audits.exposure.chance import FEWEST, at_most_share, chance_explains, chance_in_words, share
 from coalmine.audits.exposure.single_canaries import places_of
 from coalmine.audits.extraction.extracted_together import CAME_OUT, CameOut, came_out
 from coalmine.audits.extraction.results import EXTRACTIONS, VERIFIED, CanaryExtraction, Extraction, Verified
@@ -15,6 +15,8 @@ from coalmine.evidence.budget import Decisions
 from coalmine.evidence.findings import NAMED, Catalog, Entry, Finding
 from coalmine.evidence.run import Located, Run
 from coalmine.evidence.words import format_name, times_in_words
+from coalmine.records import Estimate
+from coalmine.statistics.exposure.order_tests import order_test
 
 CATALOG = Catalog(
     {
@@ -72,23 +74,10 @@ def _verified(run: Run, located: Located[Verified], decided: Decisions) -> Itera
     unsearched = [one for one in every if one.problem is not None]
     trained = [one for one in every if one.problem is None]
     out = sorted((one for one in trained if one.extracted), key=lambda one: (one.place or 0, one.canary_id))
-    shown = [one for one in out if decided.shown("canary", one.canary_id)]
-    chance = [one for one in out if not decided.shown("canary", one.canary_id)]
     open_ones = [one for one in trained if not one.extracted and not one.proven]
     searches = [one.document for one in run.all(EXTRACTIONS) if one.path.parent == located.path.parent]
-    if shown:
-        estimate = share(len(shown), len(trained), "that were trained on came out of the model")
-        evidence = f"{estimate.statement}: {_some(shown)}."
-        yield finding("CM201", "critical", "found", evidence, estimates=[estimate], subject=_ids(shown))
-        yield from _unaided(run, shown, searches)
-    counts = {one.format_id: one for one in came_out(run, located)}
-    joint = [one for one in counts.values() if decided.shown("group", CAME_OUT, one.format_id)]
-    together = [one for one in chance if one.format_id in {count.format_id for count in joint}]
-    if together:
-        yield _together(together, joint)
-    rest = [one for one in chance if one not in together]
-    if rest:
-        yield _by_chance(run, located, rest, len(trained))
+    if out:
+        yield from _came_out(run, located, out, len(trained), decided)
     if open_ones:
         evidence = (
             f"{len(open_ones):,} of {len(trained):,} canaries that were trained on were not found, and it is not proven that they "
@@ -104,33 +93,64 @@ def _verified(run: Run, located: Located[Verified], decided: Decisions) -> Itera
         yield _none_out(trained, searches)
 
 
-def _together(these: Sequence[CanaryExtraction], counts: Sequence[CameOut]) -> Finding:
+def _came_out(
+    run: Run, located: Located[Verified], out: Sequence[CanaryExtraction], trained: int, decided: Decisions
+) -> Iterator[Finding]:
+    # The same number wherever the page says how many came out.
+    counted = share(len(out), trained, "that were trained on came out of the model")
+    shown = [one for one in out if decided.shown("canary", one.canary_id)]
+    if shown:
+        which = "" if len(shown) == len(out) else f", and {len(shown):,} of them are shown individually"
+        evidence = f"{counted.statement}{which}: {_some(shown)}."
+        yield finding("CM201", "critical", "found", evidence, estimates=[counted], subject=_ids(shown))
+        searches = [one.document for one in run.all(EXTRACTIONS) if one.path.parent == located.path.parent]
+        yield from _unaided(run, shown, searches)
+    joint = [one for one in came_out(run, located) if decided.shown("group", CAME_OUT, one.format_id)]
+    formats = {one.format_id for one in joint}
+    rest = [one for one in out if one not in shown]
+    together = [one for one in rest if one.format_id in formats]
+    if together:
+        yield _together(together, joint, counted)
+    by_chance = [one for one in rest if one.format_id not in formats]
+    if by_chance:
+        yield _by_chance(run, located, by_chance, counted)
+
+
+def _together(these: Sequence[CanaryExtraction], counts: Sequence[CameOut], counted: Estimate) -> Finding:
     """Canaries none of which is shown individually, if more came out than chance gives."""
     words = "; ".join(
         f"{one.extracted:,} of {one.trained:,} of the format {format_name(one.template)} came out; chance gives "
         f"{one.expected:.2g} on average, and as many with probability {chance_in_words(one.p_value)}"
         for one in counts
     )
-    trained = sum(one.trained for one in counts)
-    estimate = share(
-        sum(one.extracted for one in counts), trained, "that were trained on came out of the model"
+    evidence = (
+        f"Not individually, but together: {words}. Among them: {_some(these)}. In all, {counted.statement}."
     )
-    evidence = f"Not individually, but together: {words}. Among them: {_some(these)}."
     title = "More canaries came out than chance explains"
-    return finding("CM201", "high", "found", evidence, estimates=[estimate], subject=_ids(these), title=title)
+    return finding("CM201", "high", "found", evidence, estimates=[counted], subject=_ids(these), title=title)
 
 
 def _by_chance(
-    run: Run, located: Located[Verified], these: Sequence[CanaryExtraction], trained: int
+    run: Run, located: Located[Verified], these: Sequence[CanaryExtraction], counted: Estimate
 ) -> Finding:
-    p_values = {one.canary_id: one.p_value for one in places_of(run, located)}
-    by_chance = min(1.0, trained * min(p_values[one.canary_id] for one in these))
+    names = {one.canary_id for one in these}
+    # The chance of these: the others are shown by themselves.
+    p_values = [
+        one.p_value if one.canary_id in names else 1.0
+        for one in places_of(run, located)
+        if one.repetitions > 0
+    ]
+    which = (
+        ""
+        if len(these) == round((counted.value or 0.0) * counted.n)
+        else f", and {len(these):,} of them in a way"
+    )
     evidence = (
-        f"{len(these):,} of {trained:,} canaries that were trained on came out: {_some(these)}. Without memorization, "
-        f"a place this good has probability {chance_in_words(by_chance)}, so this search alone does not show memorization."
+        f"{counted.statement}{which}, {chance_explains(order_test(p_values).p_value)}: {_some(these)}. "
+        "So this search alone does not show memorization."
     )
     title = "Canaries came out, which chance may explain"
-    return finding("CM201", "info", "found", evidence, subject=_ids(these), title=title)
+    return finding("CM201", "info", "found", evidence, estimates=[counted], subject=_ids(these), title=title)
 
 
 def _ids(these: Sequence[CanaryExtraction]) -> list[str]:

@@ -200,7 +200,9 @@ def extracted_in_plain_words(
 
 
 def _extracted_in_plain_words(results: Sequence[CanaryExtraction]) -> str:
-    out = [one for one in results if one.extracted]
+    # As the report counts them: those that were withheld are its control.
+    trained = [one for one in results if one.repetitions > 0 and one.problem is None]
+    out = [one for one in trained if one.extracted]
     if not out:
         return "None of the canaries came out of the model" + (
             "." if results[0].proven else " within the budget."
@@ -208,6 +210,6 @@ def _extracted_in_plain_words(results: Sequence[CanaryExtraction]) -> str:
     cost = max(one.expansions or 0 for one in out)
     places = ", ".join(f"{visible(one.canary_id)} at place {one.place}" for one in out)
     return (
-        f"Extraction: anyone who can query the model gets {len(out)} of {len(results)} canaries out of it with at most "
-        f"{cost:,} queries ({places})."
+        f"Extraction: anyone who can query the model gets {len(out)} of {len(trained)} canaries that were trained on out of it with "
+        f"at most {cost:,} queries ({places})."
     )

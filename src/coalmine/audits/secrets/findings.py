@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from coalmine.audits.exposure.chance import FEWEST, at_most_share, chance_in_words
+from coalmine.audits.exposure.chance import (
+    FEWEST,
+    at_most_share,
+    chance_explains,
+    chance_in_words,
+    first_in_words,
+)
 from coalmine.audits.exposure.table import exposure_in_words
 from coalmine.audits.secrets.judging import Secret, by_kind, kind_p_value, trained_on
 from coalmine.evidence.budget import LEVEL, Decisions, Suspicion
@@ -14,6 +20,8 @@ from coalmine.evidence.run import Run
 from coalmine.evidence.words import times_in_words
 from coalmine.grouped import grouped
 
+# The title of CM704 where secrets came out, or are first among all that they were ranked among.
+COME_FIRST = "Secrets come first, which chance may explain"
 CATALOG = Catalog(
     {
         "CM701": Entry(
@@ -127,10 +135,38 @@ def _together(secrets: Sequence[Secret], decided: Decisions) -> Iterator[Finding
         words = "; ".join(_kind_words(some) for some in suspect)
         everyone = [one for some in suspect for one in some]
         yield _about("CM703", "medium", "found", f"Not individually, but together: {words}.", everyone)
+    first = [some for some in quiet if any(_is_first(one) for one in some)]
+    if first:
+        yield _first(first)
+    quiet = [some for some in quiet if some not in first]
     for enough in (True, False):
         these = [some for some in quiet if (len(some) >= FEWEST) is enough]
         if these:
             yield _quiet(these, enough=enough)
+
+
+def _is_first(one: Secret) -> bool:
+    """Whether it came out, or is first among all that it was ranked among."""
+    return one.extracted or (one.exposure is not None and one.exposure.first)
+
+
+def _first(groups: Sequence[Sequence[Secret]]) -> Finding:
+    """Secrets that came out, or are the first guess, and that chance may explain: they are no evidence, and nothing is clear."""
+    parts, everyone = [], []
+    for some in groups:
+        these = [one for one in some if _is_first(one)]
+        extracted = {one.canary_id for one in these if one.extracted}
+        first = [one.exposure for one in these if one.exposure is not None]
+        said = first_in_words(first, extracted) if first else "came out"
+        kind = f"of the kind {some[0].kind}"
+        parts.append(
+            f"{len(these):,} of {len(some):,} secrets {kind} {said}, {chance_explains(kind_p_value(some) or 0.0)}"
+        )
+        everyone += these
+    words = "; ".join(_kind_words(some) for some in groups)
+    return _about(
+        "CM704", "info", "not_measured", f"{' and '.join(parts)}: {words}.", everyone, title=COME_FIRST
+    )
 
 
 def _quiet(groups: Sequence[Sequence[Secret]], *, enough: bool) -> Finding:
@@ -202,4 +238,9 @@ def _kind_words(some: Sequence[Secret]) -> str:
         if row.median_bits is None
         else f" with a median exposure of {row.median_bits:.1f} bits where guessing gives 1"
     )
-    return f"{row.secrets:,} of the kind {row.kind}{middle}, which chance gives with probability {chance_in_words(row.p_value or 0.0)}"
+    first = sum(map(_is_first, some))
+    ahead = f", {first:,} of them first among all they were ranked among" if first else ""
+    chance = chance_in_words(row.p_value or 0.0)
+    return (
+        f"{row.secrets:,} of the kind {row.kind}{middle}{ahead}, which chance gives with probability {chance}"
+    )

@@ -16,13 +16,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from coalmine.audits.exposure.chance import Judged, judged
+from coalmine.audits.exposure.chance import Judged, judged, secrets_test
 from coalmine.audits.exposure.results import EXPOSURES, Exposures
 from coalmine.audits.exposure.single_canaries import canary_suspicions
 from coalmine.audits.extraction.results import VERIFIED, CanaryExtraction
 from coalmine.evidence.run import Run
 from coalmine.grouped import grouped
-from coalmine.statistics.exposure.order_tests import order_test
 
 
 class Secret(NamedTuple):
@@ -87,8 +86,9 @@ def trained_on(run: Run | None) -> list[Secret]:
 
 def kind_p_value(secrets: Iterable[Secret]) -> float | None:
     """How likely secrets as exposed as the best of these are without memorization; None where none was measured."""
-    p_values = [one.p_value for one in secrets if one.p_value is not None]
-    return order_test(p_values).p_value if p_values else None
+    measured = [one for one in secrets if one.p_value is not None]
+    judged_ones = [one.exposure for one in measured if one.exposure is not None]
+    return secrets_test([one.p_value or 0.0 for one in measured], judged_ones).p_value if measured else None
 
 
 class SecretsOfKind(msgspec.Struct, frozen=True, kw_only=True):

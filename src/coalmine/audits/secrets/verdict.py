@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from coalmine.audits.secrets.findings import COME_FIRST
 from coalmine.evidence.findings import Finding, first
 from coalmine.evidence.replies import Reply, Tone, Topic
 
@@ -23,7 +24,11 @@ def secret_replies(findings: Sequence[Finding]) -> Iterator[Reply]:
         if one is not None:
             yield Reply(SECRETS, answer, one.evidence, tone)
             return
-    open_one = first(findings, "CM705", "not_measured") or first(findings, "CM704", "not_measured")
+    open_one = (
+        _come_first(findings)
+        or first(findings, "CM705", "not_measured")
+        or first(findings, "CM704", "not_measured")
+    )
     if open_one is not None:
         yield Reply(SECRETS, "Cannot be said", open_one.evidence, "open")
         return
@@ -43,6 +48,13 @@ def secret_sentences(findings: Sequence[Finding]) -> Iterator[str]:
         yield f"{_counted(memorized)} {'is' if count == '1' else 'are'} memorized."
     elif first(findings, "CM703", "found") is not None:
         yield "Secrets of its training data are more exposed than chance explains."
+    come_first = _come_first(findings)
+    if come_first is not None:
+        yield f"{come_first.evidence.partition(':')[0]}."
+
+
+def _come_first(findings: Sequence[Finding]) -> Finding | None:
+    return next((one for one in findings if one.title == COME_FIRST), None)
 
 
 def _counted(found: Finding) -> str:
