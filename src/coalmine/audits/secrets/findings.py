@@ -99,7 +99,14 @@ def secret_findings(run: Run, decided: Decisions) -> Iterator[Finding]:
     out = [one for one in shown if one.extracted]
     memorized = [one for one in shown if not one.extracted]
     if out:
-        evidence = f"{tested.in_words(out)} came out of the model: {_some(out)}."
+        # The number of all that came out, as everywhere on the page.
+        every = [one for one in secrets if one.extracted]
+        which = (
+            ""
+            if len(every) == len(out)
+            else f", and {len(out):,} of them {'is' if len(out) == 1 else 'are'} shown individually"
+        )
+        evidence = f"{tested.in_words(every)} came out of the model{which}: {_some(out)}."
         yield _about("CM701", "critical", "found", evidence, out)
     if memorized:
         evidence = (
