@@ -2,10 +2,11 @@
 
     python experiments/verdicts.py
 
-has two parts. `simulated` makes reports from simulated ranks and scores, hundreds in each of several shapes. `path` runs the whole
-way in one process: plant, train a small character model, expose, extract, membership, report, check. Models without memorization are
-trained on the same corpus without the canaries of the manifest: without any canary, or with others of the same format. Rows go to
-experiments/results/verdicts.csv, one per run, and rates to verdicts.json.
+has three parts. `simulated` makes reports from simulated ranks and scores, hundreds in each of several shapes; `sparse` does so where
+few of many canaries, or of many secrets that nobody planted, are recited. `path` runs the whole way in one process: plant, train a small
+character model, expose, extract, membership, report, check. Models without memorization are trained on the same corpus without the
+canaries of the manifest: without any canary, or with others of the same format. Rows go to experiments/results/verdicts.csv, one per
+run, and rates to verdicts.json.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+from scipy.stats import norm
 
 from coalmine import (
     CanarySet,
@@ -49,6 +51,7 @@ from coalmine.corpus import write_embedded_corpus
 from coalmine.evidence.findings import SEVERITIES, worst_severity
 from coalmine.evidence.run import Located
 from coalmine.randomness import arrays
+from coalmine.reports.conclusion import conclusion_of
 from coalmine.reports.gate.policy import TEMPLATE
 from coalmine.statistics import (
     clopper_pearson,
@@ -59,9 +62,11 @@ from coalmine.statistics import (
 )
 from coalmine.storage.files import whole_file, write_json
 
+PARTS = ("simulated", "sparse", "path")
 RESULTS = Path(__file__).parent / "results"
 ACCUSING = SEVERITIES[: SEVERITIES.index("info")]
 DEFAULT = parse_policy(TEMPLATE)
+NATURAL = parse_policy("[secrets]\nat_most = 10.0")
 STRICT = parse_policy(
     """
     require = ["exposure", "extraction", "membership"]
@@ -102,13 +107,17 @@ class Row:
     cpu_seconds: float
     # Whether `membership` calls a population memorized, or names a canary that chance does not explain.
     membership_says: bool = False
+    # Whether the verdict of the report is that there is no leak, or no evidence of one.
+    called_safe: bool = False
 
 
 def judged(run: Run, *, strict: bool) -> dict[str, Any]:
     """What the findings and the gate say of a run."""
-    findings = [one for one in findings_of(run) if not one.code.startswith("CM5")]
+    everything = findings_of(run)
+    findings = [one for one in everything if not one.code.startswith("CM5")]
     accusing = [one for one in findings if one.severity in ACCUSING]
-    gate = check(run, DEFAULT).outcome
+    gate = check(run, DEFAULT if run.secrets is None else NATURAL).outcome
+    verdict = conclusion_of(everything).sentence
     return {
         "accused": bool(accusing),
         "severity": worst_severity(findings),
@@ -118,6 +127,7 @@ def judged(run: Run, *, strict: bool) -> dict[str, Any]:
         "strict_policy": check(run, STRICT).outcome if strict else "",
         "upper_limits": upper_limits(run),
         "silent": not accusing and gate != "broken",
+        "called_safe": any(words in verdict for words in ("No leak", "no leak", "no evidence")),
         "membership_says": any(
             any(one.proven for one in document.populations)
             or any(": memorized (p " in line for line in membership_in_plain_words(document))
@@ -304,6 +314,124 @@ def simulated(reports: int) -> Iterator[Row]:
                 yield Row("simulated", shape.name, memory.name, number, cpu_seconds=round(spent, 2), **told)
 
 
+# Few of many
+
+
+class Many(NamedTuple):
+    """So many canaries of one format, or secrets that nobody planted, each among others of its own."""
+
+    natural: bool
+    method: str
+    size: int
+
+    @property
+    def name(self) -> str:
+        """As in the table of the docs."""
+        among = f"of 10^{round(math.log10(self.size))}" if self.method == "exact" else "among references"
+        return f"{'secrets' if self.natural else 'canaries'} {among}"
+
+
+MANY = (
+    *(Many(False, "exact", 10**digits) for digits in (2, 4, 6, 9)),
+    Many(False, "references", 10**9),
+    *(Many(True, "exact", 10**digits) for digits in (4, 6)),
+    Many(True, "references", 101),
+)
+REFERENCES = 1000
+SECRETS, RECITED = (40, 200, 1000), (0, 1, 2, 5, 10)
+
+
+def sparse_run(many: Many, number: int, recited: int, chance: np.random.Generator) -> Run:
+    """A run in which the first few are recited: with a probability of a fiftieth to nine tenths, after a beginning of 8 bits."""
+    size_bits = math.log2(many.size)
+    share = 2.0 ** -chance.uniform(0.15, 5.6, recited)
+    # Places in the space of those that nobody recites; their bits fall with the place.
+    places = chance.random(number)
+    names = [f"phone-{place}" if many.natural else "f0" for place in range(number)]
+    leads: list[float] = []
+    if many.natural:
+        ranks = [1] * recited + [int(place * many.size) + 1 for place in places[recited:]]
+        # One secret of ten is where the model knows a stranger, such as a number that it was trained on too.
+        sure = chance.random(number) < 0.1
+        leads = np.where(sure, chance.uniform(0, 20, number), chance.uniform(-12, 0, number)).tolist()
+        leads[:recited] = np.log2(share / (1 - share)) + chance.uniform(2, 12, recited)
+        bits = [30.0] * number
+    else:
+        ranks = [
+            *range(1, recited + 1),
+            *(max(recited + 1, int(place * many.size) + 1) for place in places[recited:]),
+        ]
+        spread = np.concatenate([np.full(recited, -np.inf), norm.ppf(places[recited:])])
+        bits = [*(8.0 - np.log2(share)), *(size_bits + 14.0 + 3.0 * spread[recited:])]
+    if many.method == "exact":
+        estimates = [exact_exposure(rank, many.size) for rank in ranks]
+    elif many.natural:
+        estimates = [reference_exposures([rank - 0.5], np.arange(1, many.size) + 0.0)[0] for rank in ranks]
+    else:
+        others = size_bits + 14.0 + 3.0 * chance.standard_normal(REFERENCES)
+        estimates = reference_exposures(bits, others)
+    results = [
+        ExposureResult(
+            canary_id=f"c{place}" if not many.natural else name,
+            format_id=name,
+            repetitions=1,
+            planted=True,
+            method=many.method,
+            known_log_perplexity_bits=float(bits[place]),
+            rank=ranks[place] if many.method == "exact" else None,
+            most_possible_bits=size_bits,
+            estimate=estimate,
+            kind="phone" if many.natural else msgspec.UNSET,
+            lead_bits=leads[place] if leads else msgspec.UNSET,
+        )
+        for place, (name, estimate) in enumerate(zip(names, estimates, strict=True))
+    ]
+    found = Exposures(
+        results=tuple(results),
+        formats=tuple(
+            FormatFacts(
+                format_id=name,
+                template=f"secret {place} is {{digits:4}}",
+                size=str(many.size),
+                size_bits=size_bits,
+                method=many.method,
+                why="asked for",
+            )
+            for place, name in enumerate(dict.fromkeys(names))
+        ),
+        tail_fits={},
+        proven_bits={}
+        if many.natural or many.method == "exact"
+        else {one.canary_id: max(0.0, size_bits - one.log_perplexity_bits) for one in results},
+        seed=0,
+        confidence=0.95,
+        model={"name": "simulated"},
+        manifest_sha256="0" * 64,
+        expansions=0,
+    )
+    run = Run(
+        paths=(Path(),), name="simulated", documents={EXPOSURES: (Located(Path("exposure.json"), found),)}
+    )
+    return Run(paths=(Path(),), name="simulated", secrets=run) if many.natural else run
+
+
+def sparse(reports: int) -> Iterator[Row]:
+    """Reports where 0, 1, 2, 5 and 10 of 40, 200 and 1,000 are recited."""
+    for many in MANY:
+        for number in SECRETS:
+            if many.method == "exact" and not many.natural and 2 * number > many.size:
+                continue
+            for recited in RECITED:
+                for repeat in range(reports if recited == 0 else max(10, reports // 3)):
+                    shape = f"{many.name}, {number:,}"
+                    chance = arrays(0, "sparse verdicts", shape, str(recited), repeat)
+                    begun = time.process_time()
+                    told = judged(sparse_run(many, number, recited, chance), strict=False)
+                    spent = time.process_time() - begun
+                    memory = f"{recited} recited" if recited else "none"
+                    yield Row("sparse", shape, memory, repeat, cpu_seconds=round(spent, 2), **told)
+
+
 # The whole path
 
 
@@ -434,6 +562,7 @@ def rates(rows: Sequence[Row]) -> list[dict[str, Any]]:
                 ],
                 "accused_with_own_budgets": sum(row.own_budgets for row in these),
                 "silent": sum(row.silent for row in these),
+                "called_safe": sum(row.called_safe for row in these),
                 "severities": dict(Counter(row.severity for row in these)),
                 "default_policy": dict(Counter(row.default_policy for row in these)),
                 "strict_policy": dict(Counter(row.strict_policy for row in these if row.strict_policy)),
@@ -467,7 +596,7 @@ def read(name: str, keep: str) -> list[Row]:
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--parts", nargs="+", choices=("simulated", "path"), default=["simulated", "path"])
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument(
         "--reports", type=int, default=200, help="Simulated reports without memorization, per shape."
     )
@@ -475,20 +604,21 @@ def main() -> None:
     parser.add_argument("--strong", type=int, default=50, help="Whole runs with strong memorization.")
     parser.add_argument("--name", default="verdicts")
     given = parser.parse_args()
-    made: dict[str, list[Row]] = {}
-    for part in ("simulated", "path"):
-        if part not in given.parts:
-            made[part] = read(given.name, part)
-            continue
-        source = simulated(given.reports) if part == "simulated" else path(given.runs, given.strong)
-        made[part] = []
+    # What is not made again is kept, and read before anything is written.
+    made = {part: [] if part in given.parts else read(given.name, part) for part in PARTS}
+    for part in given.parts:
+        source = {
+            "simulated": lambda: simulated(given.reports),
+            "sparse": lambda: sparse(given.reports),
+            "path": lambda: path(given.runs, given.strong),
+        }[part]()
         for row in source:
             made[part].append(row)
             if len(made[part]) % 50 == 0:
                 print(part, len(made[part]), row.shape, row.memorization, flush=True)
                 # What is there by now, so that a run that is stopped is not lost.
                 save([one for some in made.values() for one in some], given.name)
-    rows = [*made["simulated"], *made["path"]]
+    rows = [one for some in made.values() for one in some]
     save(rows, given.name)
     for one in rates(rows):
         print(one, flush=True)
