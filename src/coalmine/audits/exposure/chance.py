@@ -88,7 +88,7 @@ def judged(document: Exposures) -> list[Judged]:
         judge(
             result,
             sizes.get(result.format_id, result.most_possible_bits),
-            document.proven_bits.get(result.canary_id),
+            (document.proven_bits or {}).get(result.canary_id),
         )
         for result in document.results
     ]

@@ -48,7 +48,7 @@ def exposure_problems(document: Exposures) -> Iterator[str]:
             return
         sizes[facts.format_id] = int(facts.size)
     for result in document.results:
-        proven = document.proven_bits.get(result.canary_id)
+        proven = (document.proven_bits or {}).get(result.canary_id)
         if result.format_id not in formats:
             yield f"canary {result.canary_id!r} is of format {result.format_id!r}, which is not described"
             continue

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from coalmine.audits.exposure.context_check import context_warnings
 from coalmine.audits.exposure.one_format import OneFormat
@@ -168,7 +169,7 @@ class _OneModel:
             results=tuple(by_canary[canary.canary_id] for canary in chosen),
             formats=tuple(part.facts() for part in parts),
             tail_fits={part.format_id: part.measured.fit for part in parts if part.measured.fit is not None},
-            proven_bits={name: bits for part in parts for name, bits in part.proven_bits().items()},
+            proven_bits={name: bits for part in parts for name, bits in part.proven_bits().items()} or UNSET,
             seed=self.asked.seed,
             confidence=self.asked.confidence,
             model=description,

@@ -68,7 +68,7 @@ class MeasuredCanary(NamedTuple):
 def planted_canaries(document: Exposures) -> tuple[MeasuredCanary, ...]:
     """The canaries that the model was trained on; those that were withheld only show what no memory looks like."""
     sizes = {facts.format_id: facts.size_bits for facts in document.formats}
-    proven = document.proven_bits
+    proven = document.proven_bits or {}
     return tuple(
         MeasuredCanary(one, sizes[one.format_id], proven.get(one.canary_id))
         for one in document.results

@@ -179,7 +179,7 @@ class Exposures(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     tail_fits: dict[str, TailFit]
     # By id, of canaries that were ranked among others: at least so many bits in the whole space, by their probability alone, since no
     # more than 2^x members can have a log-perplexity of x bits. Only where the probabilities of all members sum to at most 1.
-    proven_bits: dict[str, float] = {}
+    proven_bits: dict[str, float] | msgspec.UnsetType = msgspec.UNSET
     warnings: tuple[str, ...] = ()
     results: tuple[ExposureResult, ...]
 
