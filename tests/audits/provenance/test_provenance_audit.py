@@ -276,7 +276,7 @@ def test_what_cannot_be_asked_is_refused(trained, users):
     _, model, _ = trained
     with pytest.raises(InputError, match="there are no suspects"):
         audit_provenance(model, users._replace(suspects=()))
-    with pytest.raises(InputError, match="1 users have other texts and are neither suspects nor non-members"):
+    with pytest.raises(InputError, match="1 are neither suspects nor non-members"):
         audit_provenance(model, users._replace(others=[User("else", (UserText("w1"),))]))
     with pytest.raises(InputError, match="none of the users who are said to be members"):
         audit_provenance(model, users._replace(members=["else"]))
