@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from coalmine.audits.exposure.estimators import METHODS, estimator_of, is_known
-from coalmine.audits.exposure.sentences import sentence_problems
 from coalmine.records.contradictions import (
     count_problems,
     estimate_problems,
@@ -114,9 +113,7 @@ def _result_problems(
         return
     if estimate.confidence is not None and not same(estimate.confidence, confidence):
         yield f"{name} has a confidence of {estimate.confidence:g}, and the results have {confidence:g}"
-    problems = list(estimator.check(name, result, size))
-    # The numbers first: where these are wrong, no sentence is right.
-    yield from problems or sentence_problems(name, result, size)
+    yield from estimator.check(name, result, size)
 
 
 def _order_problems(facts: FormatFacts, results: list[ExposureResult]) -> Iterator[str]:

@@ -18,8 +18,6 @@ from coalmine.records.contradictions import (
     share_problems,
     twice,
 )
-from coalmine.records.statements import statement_problems
-from coalmine.statistics.epsilon.claimed import verdict_statement, verdict_words
 from coalmine.statistics.intervals import effective_interval
 
 if TYPE_CHECKING:
@@ -29,24 +27,6 @@ if TYPE_CHECKING:
 
 # Bounds on epsilon are found by halving intervals, and so is the highest that there can be.
 _BOUND_ROUNDING = 1e-3
-# The sentences that estimates are stated in.
-_OF_AREAS = (
-    "AUC is {value} ({percent}% interval {low} to {high}), where 0.5 is chance: {ins} in and {outs} out scores",
-)
-_OF_RATES = (
-    "TPR is {value} at FPR {fpr}% ({percent}% interval {low} to {high}): {hits} of {n}, with {} of {outs} references above the threshold",
-)
-_OF_MEDIANS = tuple(
-    f"median exposure is {{value}} bits among {{outs}} [reference|references]; guessing gives {{}}, and {{value}} or more with {chance}"
-    for chance in ("probability {}", "probability below 1e-12")
-)
-_OF_EPSILON = (
-    "epsilon is at least {low} ({percent}% confidence){*}",
-    "epsilon is at least {low} at delta {} ({percent}% confidence){*}",
-    "epsilon is between {low} and {high} with posterior probability {percent}%: a credible interval, not a confidence interval",
-    "epsilon is between {low} and infinity with posterior probability {percent}%: a credible interval, not a confidence interval",
-    "epsilon is about {value}, from a median exposure of {} bits: a point estimate, not a bound",
-)
 # More are not in any memory, and a float does not hold them.
 _MOST_SCORES = 2**53
 
@@ -84,17 +64,12 @@ def _population_problems(one: Population, confidence: float) -> Iterator[str]:
     yield from estimate_problems(f"{name}: the AUC", one.auc, 0, 1)
     if one.auc.status == "measured" and one.auc.n != one.in_count + one.out_count:
         yield f"{name} has an AUC of {one.auc.n:,} scores, and {one.in_count + one.out_count:,} of them"
-    counts: dict[str, float | None] = {"ins": one.in_count, "outs": one.out_count}
-    yield from statement_problems(f"{name}: the AUC", one.auc, _OF_AREAS, counts)
     if _has_other_limits(one, confidence):
         yield f"{name} has an AUC with an interval that {one.in_count:,} in and {one.out_count:,} out scores do not give"
     if one.tpr_p_values and len(one.tpr_p_values) != len(one.tpr_at_fpr):
         yield f"{name} has {len(one.tpr_at_fpr)} rates and {len(one.tpr_p_values)} p-values"
     for rate in one.tpr_at_fpr:
         yield from estimate_problems(f"{name}: the {rate.method}", rate, 0, 1)
-        hits = None if rate.value is None else hits_of(rate.value, one.in_count)
-        known = {**counts, "hits": hits, "fpr": None if rate.fpr is None else 100 * rate.fpr}
-        yield from statement_problems(f"{name}: the {rate.method}", rate, _OF_RATES, known)
         if rate.value is not None and hits_of(rate.value, one.in_count) is None:
             yield f"{name}: the {rate.method} is not a share of {one.in_count:,} scores"
     for estimate in (one.auc, *one.tpr_at_fpr):
@@ -124,9 +99,6 @@ def _guessing_problems(name: str, one: Population) -> Iterator[str]:
     facts = one.guessing
     most = math.log2(one.out_count) if one.out_count >= 1 else 0.0
     yield from estimate_problems(f"{name}: the median exposure", facts.median, 0, most)
-    yield from statement_problems(
-        f"{name}: the median exposure", facts.median, _OF_MEDIANS, {"outs": one.out_count}
-    )
     if facts.median.status == "measured" and facts.median.n != one.in_count:
         yield f"{name} has a median exposure of {facts.median.n:,} canaries, and {one.in_count:,} of them"
     for part, bits in (
@@ -151,16 +123,10 @@ def _epsilon_problems(name: str, one: Population) -> Iterator[str]:
     bounds += [] if one.independent is None else [one.independent]
     for bound in bounds:
         yield from estimate_problems(f"{name}: epsilon by {bound.canary.method!r}", bound.canary, 0)
-        yield from statement_problems(
-            f"{name}: epsilon by {bound.canary.method!r}", bound.canary, _OF_EPSILON
-        )
         if bound.one_copy is None:
             continue
         yield from estimate_problems(
             f"{name}: epsilon of one copy by {bound.one_copy.method!r}", bound.one_copy, 0
-        )
-        yield from statement_problems(
-            f"{name}: epsilon of one copy by {bound.one_copy.method!r}", bound.one_copy, _OF_EPSILON
         )
         if one.copies == 1 and bound.one_copy != bound.canary:
             yield f"{name} was planted once, and has one epsilon for a canary and another for its only copy"
@@ -181,11 +147,6 @@ def _verdict_problems(name: str, verdict: Verdict | None) -> Iterator[str]:
     yield from share_problems(f"{name}: the p-value", verdict.p_value)
     yield from share_problems(f"{name}: the power", verdict.power)
     yield from level_problems(f"{name}: the confidence", verdict.confidence)
-    words = verdict_words(verdict.outcome, verdict.confidence)
-    stated = verdict_statement(verdict.claimed_epsilon, verdict.claimed_delta, words, verdict.why)
-    # Files of earlier versions have no reason.
-    if verdict.words != words or (verdict.why and verdict.statement != stated):
-        yield f"{name} is described in words that contradict its outcome, {verdict.outcome!r}"
 
 
 def membership_manifest_problems(document: Membership, canaries: CanarySet) -> Iterator[str]:

@@ -18,7 +18,6 @@ from coalmine.records.contradictions import (
     share_problems,
     twice,
 )
-from coalmine.records.statements import statement_problems
 from coalmine.statistics.intervals import effective_interval
 
 if TYPE_CHECKING:
@@ -34,10 +33,6 @@ if TYPE_CHECKING:
     from coalmine.audits.provenance.overlaps import Overlap
     from coalmine.audits.provenance.results import Provenance, Question
     from coalmine.records import Estimate
-
-_OF_AREAS = (
-    "without any model, AUC is {value} ({percent}% interval {low} to {high}), where 0.5 is chance: {n} users",
-)
 
 
 def data_problems(document: Provenance) -> Iterator[str]:
@@ -102,7 +97,6 @@ def _area_problems(name: str, auc: Estimate, trials: int) -> Iterator[str]:
         return
     if trials < 1 or another_interval(auc, *effective_interval(auc.value, trials, auc.confidence)):
         yield f"{name} has an AUC with an interval that {trials:,} users on a side do not give"
-    yield from statement_problems(f"{name}: the AUC", auc, _OF_AREAS)
 
 
 def _time_problems(times: TimeRanges) -> Iterator[str]:

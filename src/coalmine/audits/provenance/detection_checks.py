@@ -12,21 +12,11 @@ from coalmine.records.contradictions import (
     hits_of,
     same,
 )
-from coalmine.records.statements import statement_problems
 from coalmine.statistics.intervals import clopper_pearson, effective_interval
 
 if TYPE_CHECKING:
     from coalmine.records import Estimate
     from coalmine.statistics.provenance.detection import Detection
-
-_SENTENCES = {
-    "accuracy": "accuracy is {value} ({percent}% interval {low} to {high}): {hits} of {n} users were decided correctly",
-    "precision": "precision is {value} ({percent}% interval {low} to {high}): {hits} of {n} users said to be members are members",
-    "recall": "recall is {value} ({percent}% interval {low} to {high}): {hits} of {n} members were found",
-}
-_OF_AREAS = (
-    "AUC is {value} ({percent}% interval {low} to {high}), where 0.5 is chance: {ins} members and {outs} non-members",
-)
 
 
 def detection_problems(
@@ -50,14 +40,14 @@ def detection_problems(
     strange = [
         problem
         for what, (rate, of) in rates.items()
-        for problem in _rate_problems(f"{name}: the {what}", what, rate, of, confidence)
+        for problem in _rate_problems(f"{name}: the {what}", rate, of, confidence)
     ]
     yield from strange
     if not strange and found is not None:
         yield from _sum_problems(name, detection, found)
 
 
-def _rate_problems(name: str, what: str, rate: Estimate, of: int, confidence: float) -> Iterator[str]:
+def _rate_problems(name: str, rate: Estimate, of: int, confidence: float) -> Iterator[str]:
     strange = list(estimate_problems(name, rate, 0, 1))
     yield from strange
     if rate.value is None or strange:
@@ -70,7 +60,6 @@ def _rate_problems(name: str, what: str, rate: Estimate, of: int, confidence: fl
         yield f"{name} has another confidence than the results, {confidence:g}"
     elif another_interval(rate, *clopper_pearson(hits, of, confidence)):
         yield f"{name} has an interval that {hits:,} of {of:,} users do not give"
-    yield from statement_problems(name, rate, (_SENTENCES[what],), {"hits": hits})
 
 
 def _sum_problems(name: str, detection: Detection, found: int) -> Iterator[str]:
@@ -102,4 +91,3 @@ def _area_problems(name: str, detection: Detection, confidence: float) -> Iterat
         yield f"{whose} has another confidence than the results, {confidence:g}"
     elif another_interval(auc, *effective_interval(auc.value, min(members, others), confidence)):
         yield f"{whose} has an interval that {members:,} members and {others:,} others do not give"
-    yield from statement_problems(whose, auc, _OF_AREAS, {"ins": members, "outs": others})

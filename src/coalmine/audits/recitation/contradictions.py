@@ -17,29 +17,11 @@ from coalmine.records.contradictions import (
     share_problems,
     twice,
 )
-from coalmine.records.statements import statement_problems
 from coalmine.statistics.intervals import effective_interval
 
 if TYPE_CHECKING:
     from coalmine.audits.recitation.results import Group, Recitation, RecitationTrend
     from coalmine.records import Estimate
-
-
-# The sentences that shares and trends are stated in.
-_WHAT = (
-    "come out in {} tries with a chance of {} or more",
-    "led to an output that follows its prompt somewhere in the corpus",
-    "were [recited|the best beam|among the beams]",
-    "were recited up to {} edits",
-)
-_OF_SHARES = tuple(
-    f"{{hits}} of {{n}} sequences{documents} {what} ({{low_percent}}% to {{high_percent}}%)"
-    for what in _WHAT
-    for documents in ("", ", from {} documents")
-)
-_OF_SLOPES = (
-    "the rate changes by {value} percentage points (between {low} and {high}) per tenfold increase, over {} points",
-)
 
 
 def recitation_problems(document: Recitation) -> Iterator[str]:
@@ -78,7 +60,6 @@ def _group_problems(group: Group, confidence: float) -> Iterator[str]:
         if share is not None:
             yield from _share_problems(f"{name}: the share {what}", share, group.recited.n, confidence)
             yield from _interval_problems(f"{name}: the share {what}", share, group.clusters, confidence)
-            yield from _sentence_problems(f"{name}: the share {what}", share)
     yield from in_range(f"{name}: the fewest copies", fewest, 1)
     yield from in_range(f"{name}: the mean of copies", group.mean_copies, fewest, most)
     yield from count_problems(f"{name}: the number of sequences", group.recited.n)
@@ -120,16 +101,6 @@ def _interval_problems(name: str, share: Estimate, clusters: int | None, confide
         yield f"{name} has an interval that {worth:g} independent sequences do not give"
 
 
-def _sentence_problems(name: str, share: Estimate) -> Iterator[str]:
-    if share.value is not None and share.low is not None and share.high is not None:
-        known = {
-            "hits": hits_of(share.value, share.n),
-            "low_percent": 100 * share.low,
-            "high_percent": 100 * share.high,
-        }
-        yield from statement_problems(name, share, _OF_SHARES, known)
-
-
 def _counts(groups: Sequence[Group]) -> tuple[int, int]:
     """How many sequences they are of, and how many of these were recited."""
     recited = [hits_of(one.recited.value or 0.0, one.recited.n) or 0 for one in groups]
@@ -167,10 +138,6 @@ def _exclusive_problems(document: Recitation) -> Iterator[str]:
 def _trend_problems(trend: RecitationTrend) -> Iterator[str]:
     name, fit = f"the trend by {trend.by}", trend.trend
     yield from estimate_problems(name, fit.slope)
-    if fit.slope.value is not None and fit.slope.low is not None and fit.slope.high is not None:
-        percents = {"value": fit.slope.value, "low": fit.slope.low, "high": fit.slope.high}
-        known = {part: 100 * number for part, number in percents.items()}
-        yield from statement_problems(name, fit.slope, _OF_SLOPES, known)
     for what, value in (
         ("share of explained variance", fit.r_squared),
         ("p-value", fit.p_value),
