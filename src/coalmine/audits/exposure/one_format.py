@@ -19,10 +19,12 @@ from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.engines.courses import SURVIVED, Course, CourseStep, one_result
 from coalmine.engines.units import Unit
 from coalmine.errors import CoalmineError, NotMeasurableError
-from coalmine.models.protocols import Model, PairModel
+from coalmine.models.protocols import Model, PairModel, TextScorer
 from coalmine.records import Canary, Estimate
-from coalmine.search.walks.members import Members
+from coalmine.search.walks.members import MOST_SHARED, Members
 from coalmine.search.walks.works import ScoreTexts, scored_from
+
+SHARED = "other members of its format have the same tokens, so the model cannot tell them apart, and they count as no more surprising"
 
 
 class OneFormat:
@@ -54,6 +56,7 @@ class OneFormat:
         self.problem: CoalmineError | None = None
         self._own: NDArray[np.float64] | None = None  # NaN for a canary that the model gives no number for
         self._problems: dict[int, CoalmineError] = {}  # of these canaries, by their places
+        self._shared: list[float] = []  # log2 of how many members have the tokens of each
 
     def course(self) -> Course[None]:
         """Measure, or note why not."""
@@ -67,8 +70,19 @@ class OneFormat:
             self.candidates += self.comparisons.rows(self.measured)
         if self._problems:
             known = [place for place in range(len(self.canaries)) if place not in self._problems]
-            if self.problem is None:
+            if self.problem is None and known:
                 self.measured = self.measured.among(known, self._unmeasured(None))
+        if any(self._shared):
+            self.measured = self.measured._replace(estimates=self._with_shared(self.measured.estimates))
+
+    def _with_shared(self, estimates: list[Estimate]) -> list[Estimate]:
+        """The same with a warning where other members have the tokens of a canary."""
+        return [
+            msgspec.structs.replace(one, warnings=(*one.warnings, SHARED))
+            if shared and one.status != "not_measured"
+            else one
+            for one, shared in zip(estimates, self._shared, strict=True)
+        ]
 
     def _unmeasured(self, problem: CoalmineError | None) -> list[Estimate]:
         """An estimate without a number for each canary, with its own reason, or that of the format."""
@@ -99,11 +113,7 @@ class OneFormat:
                 method=estimate.method,
                 known_log_perplexity_bits=bits,
                 rank=rank,
-                most_possible_bits=math.log2(
-                    estimate.n
-                    if estimate.n and estimator_of(estimate.method).among == "references"
-                    else self.format.size
-                ),
+                most_possible_bits=math.log2(self.format.size),
                 estimate=estimate,
                 kind=canary.kind,
                 user=canary.user,
@@ -157,6 +167,21 @@ class OneFormat:
         step = CourseStep(ScoreTexts(members), [unit], "Scoring canaries", len(texts))
         scored = scored_from((yield from one_result(step)))
         self._own, self._problems = scored.bits, scored.problems
+        self._shared = members.shared_bits(texts)
+        if isinstance(self.model, TextScorer) and len(set(scored.bits.tolist())) == 1:
+            unit = Unit(members.examples(8))
+            others = scored_from(
+                (yield from one_result(CourseStep(ScoreTexts(members), [unit], "Scoring members")))
+            )
+            if len({*scored.bits.tolist(), *others.bits.tolist()}) == 1 and self.format.size > 1:
+                self._shared = [math.log2(self.format.size)] * len(texts)
+        most = MOST_SHARED * math.log2(self.format.size)
+        alike = {place for place, bits in enumerate(self._shared) if bits > most}
+        self._problems |= {
+            place: NotMeasurableError(members.alike) for place in alike - self._problems.keys()
+        }
+        if len(alike) == len(names):
+            return Measured(estimates=self._unmeasured(None))
         known = [place for place in range(len(names)) if place not in self._problems]
         if self._problems and not known:
             raise self._problems[0]  # there is nothing to rank

@@ -153,7 +153,7 @@ def search_problems(document: Verified, format_id: str, extraction: Extraction) 
 
 def _canary_problems(one: CanaryExtraction, extraction: Extraction) -> Iterator[str]:
     name = f"canary {one.canary_id!r}"
-    if one.proven != extraction.proven:
+    if one.proven != extraction.proven and one.problem is None:
         yield f"{name} is said to be {'proven' if one.proven else 'not proven'}, and the extraction of its format is not"
     if one.place is None or one.expansions is None:
         return

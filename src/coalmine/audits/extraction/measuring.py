@@ -24,7 +24,7 @@ from coalmine.engines.ledger import Ledger, Resume
 from coalmine.engines.units import Arrays, Unit
 from coalmine.errors import CoalmineError, InputError, NoNumberError, NotMeasurableError
 from coalmine.formats.format import Format
-from coalmine.models.protocols import FloatArray, LimitedScorer, Model, Scorer
+from coalmine.models.protocols import FloatArray, LimitedScorer, Model, PairModel, Scorer, TextScorer
 from coalmine.progress import Progress
 from coalmine.search.walks.members import Members
 from coalmine.search.walks.shortest_path import Certificate, FoundMember
@@ -121,7 +121,19 @@ def verify_extraction(
         if isinstance(one, Extraction)
     }
     problems = {name: str(one) for name, one in found.items() if isinstance(one, CoalmineError)}
-    return _of_canaries(chosen, extractions, problems), extractions
+    results = _of_canaries(chosen, extractions, problems)
+    return [_told_apart(one, chosen, model) for one in results], extractions
+
+
+def _told_apart(one: CanaryExtraction, chosen: CanarySet, model: Model) -> CanaryExtraction:
+    """The same; one that did not come out was not looked for if the model cannot tell it from another member, which may have."""
+    if one.extracted or one.problem is not None or one.format_id is None or isinstance(model, TextScorer):
+        return one
+    members = Members(model, chosen.formats[one.format_id], sources=chosen.source_formats.get(one.format_id))
+    text = next(canary.text for canary in chosen if canary.canary_id == one.canary_id)
+    if not any(members.shared_bits([text])):
+        return one
+    return msgspec.structs.replace(one, proven=False, problem=members.alike)
 
 
 def _checked(model: Model, asked: ExtractionOptions) -> ExtractionOptions:
@@ -236,9 +248,12 @@ class _Found(NamedTuple):
 
 def _extraction(model: Model, of: _Sought, asked: ExtractionOptions, ledger: Ledger) -> Course[Extraction]:
     """The extraction of one format."""
-    if asked.method == "prompt":
+    if asked.method == "prompt" and isinstance(model, PairModel | TextScorer):
         return prompted(model, of.secret, of.sources, asked)
     members = Members(model, of.secret, sources=of.sources, given=asked.given, memory_bytes=asked.memory)
+    members.check_told_apart()
+    if asked.method == "prompt":
+        return prompted(model, of.secret, of.sources, asked)
     if members.obstacle is not None:
         return (yield from _scored(members, asked))
     if asked.method == "search":

@@ -160,7 +160,7 @@ class CanaryExtraction(msgspec.Struct, frozen=True, kw_only=True):
     format_id: str | None = None
     # Of a secret that was in the data all along: what it is, such as "phone".
     kind: str | msgspec.UnsetType = msgspec.UNSET
-    # Why its format could not be searched; None where it was.
+    # Why it could not be looked for, such as that its format could not be searched; None where it was.
     problem: str | None = None
 
 
@@ -205,7 +205,7 @@ def save_verification(
             canaries=tuple(results),
         )
         VERIFIED.save(target, document)
-    for format_id in {one.format_id for one in results if one.problem is not None and one.format_id}:
+    for format_id in {one.format_id for one in results if one.format_id} - extractions.keys():
         remove_file(target / extraction_file(format_id))
     return document
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coalmine.errors import ModelError, NotMeasurableError
+from coalmine.errors import CoalmineError, ModelError, NotMeasurableError
 from coalmine.formats.format import Format
+from coalmine.formats.refilling import Refilling
 from coalmine.models.protocols import (
     LimitedScorer,
     Model,
@@ -19,6 +23,7 @@ from coalmine.models.protocols import (
     Scorer,
     Stepper,
     TextScorer,
+    text_sequence,
 )
 from coalmine.search.tree.token_tree import TokenTree
 from coalmine.search.walks.frontier import BATCH, MEMORY_BYTES, Frontier
@@ -28,6 +33,10 @@ from coalmine.search.walks.thresholds import in_steps
 TEXTS_OF_AN_ENDPOINT = 128
 # Members that show which tokens of a format's beginning all members share; one that has others has no number.
 EXAMPLES = 64
+# Members whose tokens are compared with those of their neighbors, and others if one of them shares its tokens; and how many neighbors.
+COMPARED_FIRST, NEIGHBORS = 16, 1_000
+# A member that shares its tokens with more than this share of the bits of its format has no rank worth the name.
+MOST_SHARED = 0.5
 
 
 class Members:
@@ -123,6 +132,67 @@ class Members:
         found = score_each(self.model, texts, sources=self._sources_of(texts))
         self._check_whole(texts)
         return found._replace(bits=in_steps(found.bits))
+
+    def shared_bits(self, texts: Sequence[str]) -> list[float]:
+        """For each of these members, log2 of about how many have the same tokens, so that the model cannot distinguish them.
+
+        The tokens behind an endpoint are not known, so it says 0 there; `examples` has members that it can be asked about instead.
+        """
+        if isinstance(self.model, TextScorer) or self.model.tokenizer.unambiguous:
+            return [0.0] * len(texts)
+        others = self.examples(EXAMPLES)
+        common = Counter(map(self._tokens, {*texts, *others}))
+        refilling = Refilling(self.format)
+        step = -(-len(texts) // COMPARED_FIRST)
+        found = {text: self._shared(text, others, refilling) for text in texts[::step]}
+        if any(found.values()) or max(common.values()) > 1:
+            found = {text: found.get(text) or self._shared(text, others, refilling) for text in texts}
+        return [found.get(text, 0.0) for text in texts]
+
+    def examples(self, number: int) -> tuple[str, ...]:
+        """Different members drawn at random, at most so many."""
+        return tuple(dict.fromkeys(self.format.at(place) for place in self.format.sample_indices(number, 0)))
+
+    def check_told_apart(self) -> None:
+        """A NotMeasurableError where the model cannot distinguish the members."""
+        texts = self.examples(4)
+        if isinstance(self.model, TextScorer):
+            alike = len(texts) > 1 and len(set(self.score_each(texts).bits.tolist())) == 1
+        else:
+            alike = min(self.shared_bits(texts)) > MOST_SHARED * math.log2(self.format.size)
+        if alike:
+            raise NotMeasurableError(self.alike)
+
+    @property
+    def alike(self) -> str:
+        """Why a member that shares its tokens with too many cannot be measured."""
+        return (
+            f"the tokenizer of {self.model.name!r} gives it and other members of its format the same tokens, so the model cannot tell them "
+            "apart; choose a format whose members differ in what the tokenizer keeps"
+        )
+
+    def _tokens(self, text: str) -> Any:
+        """What the model sees of a member; the text itself where it has no tokens."""
+        try:
+            sources = self._sources_of([text])
+            return text_sequence(self.model, text, None if sources is None else sources[0])
+        except CoalmineError:
+            return text
+
+    def _shared(self, text: str, others: Sequence[str], refilling: Refilling) -> float:
+        own = self._tokens(text)
+        drawn = [self._tokens(other) == own for other in others if other != text]
+        share = sum(drawn) / max(1, len(drawn))
+        around = refilling.neighbors(text)
+        around = around[:: max(1, len(around) // NEIGHBORS)]
+        alike = [other for other in around if self._tokens(other) == own]
+        # Neighbors differ in one place; what can be exchanged in several of them multiplies.
+        places = Counter(
+            next(place for place, pair in enumerate(zip_longest(text, other)) if pair[0] != pair[1])
+            for other in alike
+        )
+        by_draws = math.log2(self.format.size) + math.log2(share) if share else 0.0
+        return max(by_draws, sum(math.log2(1 + number) for number in places.values()))
 
     def _check_scorer(self) -> None:
         if not isinstance(self.model, Scorer):
