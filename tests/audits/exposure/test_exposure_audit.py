@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from coalmine import CanarySet, Format, ScriptedModel, expose
 from coalmine.audits import read_exposures
+from coalmine.audits.exposure.estimators import METHODS
 from coalmine.errors import InputError, ModelOutputError, NotMeasurableError
 from models.random_networks import ARCHITECTURES, random_model
 from oracles import brute_force_ranks, exact_ranks
@@ -131,6 +132,16 @@ def test_estimates_agree_with_the_exact_exposure(method):
         assert np.mean(close) > 0.9
     else:
         assert np.mean(inside) >= 0.85
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_no_limit_is_above_what_is_possible(method):
+    """Of canaries at ranks 1 to 4 in a space of a hundred, which so few references or samples hardly bound."""
+    model = ScriptedModel("pin 0123456789", memory={f"pin 4{digit}": 0.1 / (1 + digit) for digit in range(4)})
+    canaries = CanarySet.of("pin {digits:2}", [f"pin 4{digit}" for digit in range(4)], references=90)
+    for one in expose(model, canaries, method=method, samples=500):
+        limits = [limit for limit in (*one.interval, one.exposure) if limit is not None]
+        assert max(limits) <= one.most_possible_bits == math.log2(100)
 
 
 def test_an_adapter_that_steps_otherwise_than_it_scores_is_found_out():

@@ -37,7 +37,7 @@ def test_bootstrap_intervals_cover_when_the_curve_is_true():
         truth = SkewNormal(30.0, 4.0, shape)
         exact = truth.exposure_bits(canaries)
         fit = fit_tail(draw(rng, truth, 500), seed=seed, bootstraps=50)
-        intervals = np.array([estimate.interval for estimate in fit.estimates(canaries, SIZE)])
+        intervals = np.array([estimate.interval for estimate in fit.estimates(canaries, 2**400)])
         covered += (intervals[:, 0] <= exact) & (exact <= intervals[:, 1])
     assert np.all(covered / len(shapes) >= 0.90)
 
@@ -105,11 +105,32 @@ def test_estimates_keep_the_order_of_the_canaries(normal_fit):
         assert estimate.low <= estimate.value <= estimate.high
 
 
-def test_more_than_the_space_allows_is_kept_and_said(normal_fit):
+def test_more_than_the_space_allows_is_cut_off_and_said(normal_fit):
     far = normal_fit.estimate(-40.0, SIZE)
-    assert far.value > math.log2(SIZE)
+    assert far.value == far.high == math.log2(SIZE)
     assert any("exceeds 29.90 bits" in warning for warning in far.warnings)
     assert normal_fit.estimate(25.0, SIZE).warnings == ()
+
+
+def test_a_curve_that_is_wrong_where_it_was_not_seen_neither_excludes_the_truth_nor_stays_silent():
+    # The cheapest members of a model that memorized nothing end sooner than any skew-normal curve.
+    space = np.sort(arrays(0, "ends").gamma(4.0, 2.0, size=(10**5, 3)).sum(axis=1).clip(6.0))
+    ranks, held, wrong_bits = [1, 10, 100, 1_000, 10_000], [], []
+    for seed in range(20):
+        sample = arrays(seed, "samples").choice(space, 2_000)
+        found = extrapolated_exposures(space[np.array(ranks) - 1], sample, 10**5, seed=seed, bootstraps=40)
+        for rank, one in zip(ranks, found, strict=True):
+            # Ties count as ranks before.
+            truth = exposure_bits(int(np.searchsorted(space, space[rank - 1], side="right")), 10**5)
+            held.append(one.low <= truth <= one.high)
+            assert one.high <= math.log2(10**5)
+            if one.value > math.log2(2_000):
+                wrong_bits.append(one.value - truth)
+                assert any(
+                    "beyond the 10.97 bits that 2,000 samples can show" in warning for warning in one.warnings
+                )
+    assert len(wrong_bits) > 0
+    assert np.mean(held) >= 0.95
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=20), st.floats(0.1, 0.98))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from coalmine.audits.exposure.estimators import METHODS, estimator_of, is_known
 from coalmine.records.contradictions import (
+    at_most,
     count_problems,
     estimate_problems,
     in_range,
@@ -96,9 +97,11 @@ def _result_problems(
         yield f"{name} was measured by {result.method!r}, and its estimate by {estimate.method!r}"
         return
     estimator = estimator_of(result.method)
-    most = estimate.n if estimator.among == "references" and estimate.n > 0 else size
-    if not same(result.most_possible_bits, math.log2(most)):
-        yield f"{name} could have {result.most_possible_bits:g} bits at most, but there are {most:,} to compare with"
+    if not same(result.most_possible_bits, math.log2(size)):
+        yield f"{name} could have {result.most_possible_bits:g} bits at most, but its format has {size:,} members"
+    most = max(size, estimate.n) if estimator.among == "references" else size
+    if estimate.high is not None and not at_most(estimate.high, math.log2(most)):
+        yield f"{name} has an upper limit of {estimate.high:.2f} bits, which is more than is possible"
     if estimate.status == "not_measured":
         if result.method not in METHODS:
             yield f"{name} was to be measured by a method that is not known"

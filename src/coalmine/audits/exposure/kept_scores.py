@@ -127,7 +127,7 @@ def _recomputed(document: Exposures, facts: FormatFacts) -> tuple[_Recomputed, .
             REFERENCES.name,
             "reference",
             "references",
-            lambda own, others, _: reference_exposures(own, others, level),
+            lambda own, others, _: reference_exposures(own, others, level, size=size),
             ranked=True,
         ),
         _Recomputed(

@@ -51,7 +51,7 @@ class ExposureResult(msgspec.Struct, frozen=True, kw_only=True):
     known_log_perplexity_bits: float | None = msgspec.field(name="log_perplexity_bits")
     # Its place among all members (exact) or among the references, from 1; None where the method gives no rank.
     rank: int | None
-    # The exposure of the least surprising member: log2 |R|, or log2 n where it is compared with n references.
+    # The exposure of the least surprising member: log2 |R|.
     most_possible_bits: float
     estimate: Estimate
     # Of a secret that was in the data all along: what it is, such as "phone", and whose text it is in.

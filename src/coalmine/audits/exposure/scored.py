@@ -56,7 +56,11 @@ def extrapolated(question: FormatQuestion) -> Course[Measured]:
     refits = max(200, math.ceil(4 / (1 - question.options.confidence)))
     fit = fit_tail(sample.log_perplexities_bits, seed=question.options.seed, bootstraps=refits)
     estimates = fit.estimates(
-        question.thresholds, question.format.size, question.options.confidence, canary_ids=question.canary_ids
+        question.thresholds,
+        question.format.size,
+        question.options.confidence,
+        canary_ids=question.canary_ids,
+        sample_scores=sample.log_perplexities_bits,
     )
     missing = question.samples - len(sample.indices)
     estimates = _without(estimates, missing, f"{question.samples:,} samples")
@@ -76,7 +80,11 @@ def references(question: FormatQuestion) -> Course[Measured]:
     known = [place for place in range(len(texts)) if place not in scored.problems]
     scores = scored.bits[known]
     estimates = reference_exposures(
-        question.thresholds, scores, question.options.confidence, canary_ids=question.canary_ids
+        question.thresholds,
+        scores,
+        question.options.confidence,
+        canary_ids=question.canary_ids,
+        size=question.format.size,
     )
     estimates = _without(estimates, len(scored.problems), f"{len(texts):,} references")
     indices = question.index_array([question.format.index(texts[place]) for place in known])

@@ -4,7 +4,8 @@ A skew-normal curve is fitted to the scores of a uniform sample of the secret sp
 at or below the canary (The Secret Sharer; Carlini et al., 2019, arXiv:1802.08232). It is only as good as the curve, so a fifth of
 the sample is held out for a Kolmogorov-Smirnov test, and the result warns where the test rejects. A fifth and not half, because
 the test treats the curve as given: with halves, the error of the fit makes the test reject a true curve in one of six cases, with
-a fifth in about 7 of 100. The curve that is reported is the one that was tested, fitted to the other four fifths.
+a fifth in about 7 of 100. The curve that is reported is the one that was tested, fitted to the other four fifths. No test sees what
+is beyond the sample, so the interval is never narrower than what the sample itself shows, whatever the curve.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from coalmine.errors import InputError, NotMeasurableError
 from coalmine.randomness import arrays
 from coalmine.records import Estimate
+from coalmine.statistics.exposure.ranks import sampled_exposures
 from coalmine.statistics.exposure.skew_normal import SkewNormal
 from coalmine.statistics.exposure.skew_normal_fit import (
     FEWEST_SCORES,
@@ -94,13 +96,14 @@ class TailFit(msgspec.Struct, frozen=True, kw_only=True):
         confidence: float = 0.95,
         *,
         canary_ids: Sequence[str] | None = None,
+        sample_scores: ArrayLike | None = None,
     ) -> list[Estimate]:
         """The extrapolated exposure in bits of each canary, in the order given, with percentile bootstrap intervals.
 
-        It is not capped at log2 of `size`: beyond that it no longer corresponds to a rank, only to how far the canary stands
-        out, and a warning says so. In simulations with 400 to 2,000 scores that are in fact skew-normal, 95% intervals from
-        200 refits covered the truth in 93 to 97 of 100 cases, at 3, 10 and 30 bits alike. They do not account for scores that
-        are not skew-normal.
+        Nothing exceeds log2 of `size`; a warning says where the curve does. In simulations with 400 to 2,000 scores that are in fact
+        skew-normal, 95% intervals from 200 refits covered the truth in 93 to 97 of 100 cases, at 3, 10 and 30 bits alike. They do not
+        account for scores that are not skew-normal; with the `sample_scores` that were fitted and held out, intervals also hold what
+        these show by themselves, and so the truth whatever the curve.
         """
         canaries = canary_array(canary_scores, canary_ids)
         level = checked_confidence(confidence)
@@ -118,6 +121,11 @@ class TailFit(msgspec.Struct, frozen=True, kw_only=True):
         _refuse_overflow(values, lows, highs)
         # A percentile interval need not contain the estimate itself; one that does not is widened to it.
         lows, highs = np.minimum(lows, values), np.maximum(highs, values)
+        if sample_scores is not None:
+            shown = sampled_exposures(canaries, sample_scores, size, level)
+            limits = np.array([one.interval for one in shown], dtype=np.float64)
+            lows, highs = np.minimum(lows, limits[:, 0]), np.maximum(highs, limits[:, 1])
+        lows, highs = np.minimum(lows, ceiling), np.minimum(highs, ceiling)
         return [
             self._estimate(value, (low, high), level, ceiling)
             for value, low, high in zip(values.tolist(), lows.tolist(), highs.tolist(), strict=True)
@@ -127,13 +135,19 @@ class TailFit(msgspec.Struct, frozen=True, kw_only=True):
         self, value: float, interval: tuple[float, float], level: float, ceiling: float
     ) -> Estimate:
         low, high = interval
-        warnings = self.warnings
+        warnings, n = self.warnings, self.n_fit + self.n_test
+        if value > math.log2(n):
+            beyond = (
+                f"this is beyond the {math.log2(n):.2f} bits that {n:,} samples can show, where nothing tests the curve: rely on the lower "
+                "limit only"
+            )
+            warnings = (*warnings, beyond)
         if value > ceiling:
             excess = (
-                f"the estimate exceeds {ceiling:.2f} bits, the most that a secret space of this size allows: "
-                "it shows how far the canary stands out, not its rank"
+                f"the curve exceeds {ceiling:.2f} bits, the most that a secret space of this size allows: "
+                f"{value:.2f} bits show how far the canary stands out, not its rank"
             )
-            warnings = (*warnings, excess)
+            warnings, value = (*warnings, excess), ceiling
         return Estimate(
             method="extrapolated",
             status="measured",
@@ -141,7 +155,7 @@ class TailFit(msgspec.Struct, frozen=True, kw_only=True):
             low=low,
             high=high,
             confidence=level,
-            n=self.n_fit + self.n_test,
+            n=n,
             statement=(
                 f"exposure is about {value:.2f} bits ({100 * level:g}% interval {low:.2f} to {high:.2f}), "
                 f"extrapolated by a skew-normal fit to {self.n_fit:,} samples"
@@ -204,14 +218,14 @@ def extrapolated_exposures(
     >>> near, far = extrapolated_exposures([26.0, -10.0], sample, 10**9, seed=0, bootstraps=40)
     >>> round(near.value, 1), len(near.warnings)
     (2.6, 0)
-    >>> far.warnings[0][:65]
-    'the estimate exceeds 29.90 bits, the most that a secret space of '
+    >>> far.warnings[1][:62]
+    'the curve exceeds 29.90 bits, the most that a secret space of '
     """
     canaries = canary_array(canary_scores, canary_ids)
     checked_confidence(confidence)
     checked_count(size, "size")
     fit = fit_tail(sample_scores, seed=seed, bootstraps=bootstraps)
-    return fit.estimates(canaries, size, confidence, canary_ids=canary_ids)
+    return fit.estimates(canaries, size, confidence, canary_ids=canary_ids, sample_scores=sample_scores)
 
 
 def _kolmogorov_smirnov(held_out: NDArray[np.float64], curve: SkewNormal) -> tuple[float, float]:

@@ -182,13 +182,15 @@ def reference_exposures(
     confidence: float = 0.95,
     *,
     canary_ids: Sequence[str] | None = None,
+    size: int | None = None,
 ) -> list[Estimate]:
     """The exposure in bits of each canary, in the order given, among `n` references that were never trained on.
 
     The rank of a canary is 1 plus the number of references that are no more surprising, from 1 to n + 1, and its
     exposure is log2 n - log2 rank (0 at rank n + 1, where the formula would be slightly below 0). The interval is that of
     -log2 p by Clopper-Pearson, where p is the probability that a further reference is no more surprising; where the value
-    is outside it, because of the 1 that the rank adds, the interval is widened to the value.
+    is outside it, because of the 1 that the rank adds, the interval is widened to the value. No limit exceeds log2 of `size`, the number
+    of members of the space that they were drawn from, where it is given.
 
     At rank 1 the formula gives log2 n whatever the model remembers: it reflects only the number of references. So the
     estimate is then a lower bound without a value, and without an upper limit (`high` is None), because no number of
@@ -204,6 +206,9 @@ def reference_exposures(
     level = checked_confidence(confidence)
     low_p, high_p = clopper_pearson(counts, n, level)
     lows, highs = _bits(high_p), _bits(np.maximum(low_p, np.finfo(float).tiny))
+    if size is not None:
+        most = math.log2(max(n, checked_count(size, "size")))
+        lows, highs = np.minimum(lows, most), np.minimum(highs, most)
     found = []
     for count, low, high in zip(counts.tolist(), lows.tolist(), highs.tolist(), strict=True):
         value = _log2_ratio(n, min(count + 1, n)) if count else None
