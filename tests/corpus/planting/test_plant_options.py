@@ -111,11 +111,33 @@ def test_a_corpus_that_is_mostly_canaries_is_warned_of(make_corpus, tmp_path):
     assert re.search(r"20 copies of canaries .* are \d\d% of the planted corpus", made.warnings[0])
 
 
-def test_texts_that_are_part_of_planted_ones_are_warned_of(tmp_path):
+def test_what_is_withheld_is_no_part_of_what_is_planted_in_another_format(make_corpus, tmp_path):
+    formats = ["pin {digits:2}", "pin {digits:4}", "pin {digits:4}, {digits:2}"]
+    corpus = make_corpus(["one document per line"] * 2_000, ".txt")
+    for seed in range(5):
+        planted = plant(
+            corpus,
+            formats,
+            repeat=[1],
+            canaries=25,
+            references=20,
+            withhold=0.5,
+            seed=seed,
+            out=tmp_path / str(seed),
+        )
+        texts = [canary.text for canary in planted.canaries if canary.planted]
+        others = [canary.text for canary in planted.canaries if not canary.planted]
+        others += [text for some in planted.canaries.references.values() for text in some]
+        assert len(others) > 3 * 20
+        assert not any(one in text for one in others for text in texts)
+        assert planted.warnings == ()
+
+
+def test_texts_that_are_part_of_planted_ones_are_warned_of_where_no_others_are_left(tmp_path):
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("one document per line\n" * 2000)
-    options = {"canaries": 8, "references": 200, "repeat": [4], "seed": 0}
-    nested = plant(corpus, "pin {re:[0-9]{1,3}}", out=tmp_path / "nested", **options)
+    options = {"canaries": 8, "references": 100, "repeat": [4], "seed": 0}
+    nested = plant(corpus, "pin {re:[0-9]{1,2}}", out=tmp_path / "nested", **options)
     (warning,) = nested.warnings
     planted = [canary.text for canary in nested.canaries if canary.planted]
     others = [canary.text for canary in nested.canaries if not canary.planted]

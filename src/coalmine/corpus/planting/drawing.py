@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from coalmine.corpus.files.documents import Fields
 from coalmine.corpus.planting.manifest import CanarySet
@@ -60,6 +60,7 @@ def draw_canaries(
             f"pairs need a source format for each format, but there are {len(source_formats)} for {len(formats)}"
         )
     _check_distinct(formats, source_formats)
+    wanted, canaries = options.canaries * len(options.repeat), list[str]()
     drawn: list[Canary] = []
     references: dict[str, Sequence[str]] = {}
     named = {f"f{number}": secret for number, secret in enumerate(formats)}
@@ -70,11 +71,15 @@ def draw_canaries(
             raise CorpusError(
                 f"both sides of a pair need the same words, but those of {secret.template!r} differ"
             )
-        texts = _sampled(format_id, secret, options)
-        wanted = options.canaries * len(options.repeat)
-        for place, text in enumerate(texts[:wanted]):
+        # Before the coins are tossed, which decide by themselves what is planted.
+        chosen = _apart(_candidates(format_id, secret, options), wanted, canaries, either_way=True)
+        for place, text in enumerate(chosen):
             drawn.append(_canary(format_id, place, text, options, secret, source))
-        references[format_id] = texts[wanted:]
+        canaries += chosen
+    taken = set(canaries)
+    for format_id, secret in named.items():
+        others = (text for text in _candidates(format_id, secret, options) if text not in taken)
+        references[format_id] = _apart(others, options.references, canaries)
     return CanarySet(
         drawn,
         named,
@@ -84,6 +89,35 @@ def draw_canaries(
         withhold=options.withhold,
         frame=frame,
     )
+
+
+def _apart(
+    candidates: Iterable[str], number: int, others: Sequence[str], *, either_way: bool = False
+) -> list[str]:
+    """The first candidates that are no part of another canary, or as `either_way` says one of them; nested ones where there are no more.
+
+    The model would be trained on what is part of a planted text, also where a coin withheld it.
+    """
+    kept, nested, whole = list[str](), list[str](), "\0\0".join(others)
+    for text in candidates:
+        if len(kept) == number:
+            break
+        if text in whole or (either_way and any(other in text for other in [*others, *kept])):
+            nested.append(text)
+            continue
+        kept.append(text)
+        whole += f"\0\0{text}" if either_way else ""
+    return [*kept, *nested][:number]
+
+
+def _candidates(format_id: str, secret: Format, options: PlantOptions) -> Iterator[str]:
+    """Members in a random order: as many as canaries and references need, and others in case some of these are part of another."""
+    texts = _sampled(format_id, secret, options)
+    yield from texts
+    chance = child_seed(options.seed, "plant", format_id, "more")
+    more = secret.sample(min(secret.size, 2 * len(texts)), chance, replace=False)
+    known = set(texts)
+    yield from (text for text in more if text not in known and text)
 
 
 def _sampled(format_id: str, secret: Format, options: PlantOptions) -> list[str]:
