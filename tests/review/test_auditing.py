@@ -251,16 +251,11 @@ class Late(Silent):
         return Timing(clock=lambda: self.now, measure=lambda _model, _texts: COSTS)
 
 
-def test_a_step_is_left_out_when_those_before_took_longer_than_planned(world, tmp_path):
+def test_a_step_of_seconds_is_run_though_those_before_took_longer_than_planned(world, tmp_path):
     at, made = world
     late = Late("Membership of training", 48.0)
     review = everything(at, tmp_path / "audit", made(), progress=late, timing=late.timing())
-    membership = review.step("canaries-membership")
-    assert (membership.status, membership.why) == (
-        "no_time",
-        "it would take about 3 seconds, and 2 seconds are left for it",
-    )
-    assert review.step("documents").status == "done"
+    assert [one.status for one in review.steps] == ["done"] * len(STEPS)
 
 
 def test_a_step_whose_time_is_up_ends_and_resumes_with_more(world, whole, tmp_path):

@@ -9,10 +9,13 @@ from hypothesis import strategies as st
 
 from coalmine import ScriptedModel
 from coalmine.audits import Review
+from coalmine.audits.provenance.users import User, UserText
 from coalmine.errors import InputError
+from coalmine.progress import Silent
 from coalmine.review.planning import PLANNED_SHARE, make_plan, plan_steps
 from coalmine.review.running import run_steps
 from coalmine.review.step import ReviewStep, Sized, StepAsked, TooLong
+from coalmine.review.steps.comparing import as_many_as_fit
 
 NOTHING = SimpleNamespace(model=ScriptedModel("ab"))
 
@@ -88,7 +91,7 @@ def run(planned, steps, clock):
     subject = SimpleNamespace(model=NOTHING.model, folder=Path())
     review = Review(model={}, minutes=100 / 60, steps=planned)
     return run_steps(
-        review, steps, subject, engine=None, progress=None, clock=lambda: clock[-1], began=0.0, save=lambda _: None
+        review, steps, subject, engine=None, progress=Silent(), clock=lambda: clock[-1], began=0.0, save=lambda _: None
     )  # fmt: skip
 
 
@@ -114,6 +117,47 @@ def test_time_that_a_step_saves_makes_the_later_ones_larger():
     assert [one.settings["parts"] for one in found.steps] == [26, 43, 40]
     assert [one.size for one in found.steps] == ["26 were asked", "43 were asked", "40 were asked"]
     assert [one.status for one in found.steps] == ["done"] * 3
+
+
+class Endless(Running):
+    """One that reports progress and never ends, but is stopped when its time is up."""
+
+    def run(self, _subject, _settings, running):
+        running.progress.start("asking", None)
+        while True:
+            self.clock.append(self.clock[-1] + 1)
+            running.progress.advance()
+
+
+def test_a_step_that_takes_longer_does_not_take_what_cheap_later_steps_need():
+    clock = [0.0]
+    steps = [Endless("a", 60, clock, 0.0), Running("b", 4, clock, 4.0), Running("c", 5, clock, 5.0)]
+    found = run(plan_steps(steps, NOTHING, 80), steps, clock)
+    assert [one.status for one in found.steps] == ["no_time", "done", "done"]
+    assert clock[-1] <= 100
+
+
+def test_a_step_that_takes_longer_than_all_of_the_time_leaves_the_cheapest_steps_a_little():
+    clock = [0.0]
+    steps = [
+        Running("a", 60, clock, 200.0),
+        Running("b", 15, clock, 15.0, least=15),
+        Running("c", 3, clock, 3.0),
+        Running("d", 1, clock, 1.0),
+    ]
+    found = run(plan_steps(steps, NOTHING, 80), steps, clock)
+    assert [one.status for one in found.steps] == ["done", "no_time", "done", "done"]
+    assert found.steps[1].why == "it would take about 15 seconds, and no time is left for it"
+
+
+def test_documents_are_compared_before_an_optional_figure_is_drawn():
+    users = [User(f"u{place}", [UserText("x" * 100)]) for place in range(100)]
+    subject = SimpleNamespace(models_take=lambda _: 0.01, reference=None)
+    takes = {"fewest": 40, "most": 100, "what": "documents"}
+    tight, wide = (as_many_as_fit(subject, users, users, seconds, **takes) for seconds in (210, 20_000))
+    assert (tight.settings, tight.cut) == ({"number": 100, "figure": False}, "")
+    assert wide.settings == {"number": 100, "figure": True}
+    assert wide.seconds > tight.seconds
 
 
 def test_a_step_that_does_not_fit_at_all_says_what_it_would_take():

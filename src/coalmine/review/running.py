@@ -18,7 +18,9 @@ from coalmine.review.step import ReviewStep
 from coalmine.review.subject import StepRun, Subject
 
 # What is left of the time for the report, in seconds; and the least that a step may take, whatever is left.
-REPORTING, LEAST = 10.0, 1.0
+REPORTING, LEAST = 10.0, 3.0
+# Later steps that take more, but no more than this share of all time, keep it: a step that takes longer than was planned does not get it.
+CHEAP = 0.05
 Save = Callable[[Review], None]
 # What ends a step and not the audit: the others may still have an answer.
 _NO_ANSWER = (NotMeasurableError, ModelError, ModelOutputError, MissingExtraError)
@@ -104,21 +106,22 @@ class _Running:
         left = max(0.0, self._end - self._clock())
         if record.expected_seconds > max(left, LEAST):
             return planned_again(step, self._subject, left)
-        names = [one.name for one in self.review.steps]
-        later = self.review.steps[names.index(step.name) + 1 :]
-        spare = (
-            self._planned_end
-            - self._clock()
-            - sum(one.expected_seconds for one in later if one.status == "planned")
-        )
+        spare = self._planned_end - self._clock() - sum(self._later(step))
         if record.why and spare > record.expected_seconds:
             more = planned_again(step, self._subject, spare)
             return more if more.status == "planned" else record
         return record
 
+    def _later(self, step: ReviewStep) -> list[float]:
+        """The seconds of each planned step that comes after this one."""
+        names = [one.name for one in self.review.steps]
+        later = self.review.steps[names.index(step.name) + 1 :]
+        return [one.expected_seconds for one in later if one.status == "planned"]
+
     def _run(self, step: ReviewStep, record: StepRecord, place: str) -> StepRecord:
         # A step that was begun by an earlier run that had no time left is still given a little.
-        end = max(self._end, self._clock() + LEAST)
+        kept = sum(one for one in self._later(step) if LEAST < one <= CHEAP * 60 * self.review.minutes)
+        end = max(self._end - kept, self._clock() + LEAST)
         shown = StepProgress(self._progress, self._clock, place=place, end=end)
         running = StepRun(self._subject.folder / step.name, self._engine, shown)
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from coalmine.audits.provenance.measuring import AuditedUsers, audit_provenance
@@ -15,6 +15,9 @@ from coalmine.review.subject import StepRun, Subject
 
 # Statistics and the blind baseline take this long for each user or document, in seconds.
 JUDGING = 0.01
+# The figure about hidden units: so many texts of each group, each of which takes as long as this many; it is drawn only where it takes
+# no more than this share of the time.
+FIGURE_TEXTS, FIGURE_COSTS, FIGURE_SHARE = 100, 7, 0.1
 
 
 def obstacle_of(subject: Subject) -> str | None:
@@ -45,9 +48,11 @@ def as_many_as_fit(
         return TooLong(min(fewest, there) * each)
     number = min(there, int(seconds / each))
     beside = "" if subject.reference is None else ", with the reference model beside"
+    figure = FIGURE_COSTS * min(FIGURE_TEXTS, number) * each
+    drawn = number == there and figure <= FIGURE_SHARE * seconds and number * each + figure <= seconds
     return Sized(
-        {"number": number},
-        number * each,
+        {"number": number, "figure": drawn},
+        number * each + figure * drawn,
         f"{min(number, len(members)):,} {what} of the training data against {min(number, len(others)):,} held-out ones{beside}",
         ""
         if number == there
@@ -56,15 +61,21 @@ def as_many_as_fit(
 
 
 def compare(
-    subject: Subject, members: Sequence[User], others: Sequence[User], by: By, number: int, running: StepRun
+    subject: Subject,
+    members: Sequence[User],
+    others: Sequence[User],
+    by: By,
+    settings: Mapping[str, Any],
+    running: StepRun,
 ) -> None:
     """Ask about so many of each group, and write provenance.json."""
+    number, texts = settings["number"], FIGURE_TEXTS if settings.get("figure", True) else 0
     suspects = members[:number]
     hashes: dict[str, Any] = {"suspects": subject.hashes["data"], "non_members": subject.hashes["held_out"]}
     audit_provenance(
         subject.model,
         AuditedUsers(suspects, non_members=others[:number], members={user.name for user in suspects}),
-        ProvenanceOptions(by=by, seed=subject.seed),
+        ProvenanceOptions(by=by, seed=subject.seed, ablation_texts=texts),
         reference_model=subject.reference,
         out=running.folder,
         engine=running.engine,

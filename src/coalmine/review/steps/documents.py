@@ -43,4 +43,4 @@ class DocumentsStep(ReviewStep):
         held_out = subject.gathered.held_out
         if held_out is not None:
             members = subject.gathered.training.sample
-            compare(subject, members, held_out.sample, "document", settings["number"], running)
+            compare(subject, members, held_out.sample, "document", settings, running)

@@ -50,4 +50,4 @@ class UsersStep(ReviewStep):
         held_out = subject.gathered.held_out
         if held_out is not None:
             members = subject.gathered.training.users
-            compare(subject, members, held_out.users, "user", settings["number"], running)
+            compare(subject, members, held_out.users, "user", settings, running)
