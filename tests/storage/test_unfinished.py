@@ -1,14 +1,23 @@
 """Only one process writes to a directory at a time, and only files that a killed one left are replaced without `overwrite`."""
 
+import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
 from coalmine import plant
 from coalmine.errors import CorpusError, InputError
 from coalmine.storage.files import write_bytes
-from coalmine.storage.unfinished import UNFINISHED_FILE, left_unfinished, noted_as_unfinished, sole_use
+from coalmine.storage.unfinished import (
+    UNFINISHED_FILE,
+    left_unfinished,
+    noted_as_unfinished,
+    private_directory,
+    sole_use,
+)
 
 HOLDER = """
 import sys, time
@@ -124,3 +133,36 @@ def test_a_corpus_of_the_user_is_not_taken_for_one_that_a_killed_run_left(tmp_pa
     assert (out / "corpus.txt").read_bytes() == before
     plant(source, "my pin is {digits:4}", seed=1, out=out, overwrite=True, **options)
     assert {path.name for path in out.iterdir()} == {"corpus.txt", "canaries.json"}
+
+
+_HOLDING = """
+import sys, tempfile, time
+tempfile.tempdir = sys.argv[1]
+from coalmine.storage.unfinished import private_directory
+with private_directory() as directory:
+    (directory / "secret.txt").write_text("pin 49")
+    print(directory, flush=True)
+    time.sleep(600)
+"""
+
+
+def test_temporary_directories_of_killed_processes_are_removed_by_the_next(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    started = [
+        subprocess.Popen([sys.executable, "-c", _HOLDING, tmp_path], stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    try:
+        killed, alive = (Path(one.stdout.readline().strip()) for one in started)
+        started[0].kill()
+        started[0].wait()
+        for directory in (killed, alive):
+            os.utime(directory, (0, 0))  # as if both had been made long ago
+        with private_directory() as own:
+            assert own.stat().st_mode & 0o077 == 0
+            assert sorted(tmp_path.iterdir()) == sorted([alive, own])
+        assert list(tmp_path.iterdir()) == [alive]
+    finally:
+        for one in started:
+            one.kill()
+            one.communicate()

@@ -105,9 +105,11 @@ def _plant_and_train(out: Path, seed: int, output: Output) -> tuple[Planted, Pat
     """A planted corpus, and the directory of a model that was trained on it."""
     from coalmine.corpus.files.embedded import write_embedded_corpus
     from coalmine.corpus.planting.planting import plant
+    from coalmine.models.reference.checkpoint import require_torch
     from coalmine.reports.terminal import planted_summary, training_summary
     from coalmine.training.trainer import train
 
+    require_torch("the demo")
     corpus = out / "corpus.txt"
     write_embedded_corpus(corpus, CORPUS_BYTES)
     planted = plant(

@@ -11,7 +11,6 @@ import contextlib
 import faulthandler
 import os
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
@@ -25,6 +24,7 @@ from typing import Any
 from coalmine.engines import ray_probe
 from coalmine.errors import InputError, MissingExtraError
 from coalmine.interrupts import deferred_interrupt
+from coalmine.storage.unfinished import private_directory
 
 # How long a machine may take to accept a connection, and Ray on it to answer.
 _CONNECT_SECONDS = 5.0
@@ -121,11 +121,8 @@ def _handlers_kept() -> Iterator[None]:
 def _private_directory() -> Iterator[str]:
     """A directory of this user alone. Ray lets everyone write to the one that it is given, hence one below."""
     short = len(tempfile.gettempdir()) <= _LONGEST_DIRECTORY
-    whole = tempfile.mkdtemp(prefix="coalmine-", dir=None if short else "/tmp")  # noqa: S108 - mkdtemp makes it private
-    try:
-        yield str(Path(whole, "ray"))
-    finally:
-        shutil.rmtree(whole, ignore_errors=True)
+    with private_directory(None if short else "/tmp") as whole:  # noqa: S108 - it is private
+        yield str(whole / "ray")
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -182,9 +183,12 @@ def _cutting(model: Model, texts: Sequence[UserText]) -> _Question:
 def _scanning(texts: Sequence[UserText]) -> _Question:
     if not texts:
         return None
-    finder = SecretFinder(tuple(KINDS.values()))
+    made = cache(
+        lambda: SecretFinder(tuple(KINDS.values()))
+    )  # which may need packages that are not installed
 
     def ask(rows: int) -> float:
+        finder = made()
         whole = "\n".join(text.text for text in _cycled(texts, rows))
         for _ in finder.find(whole.encode("utf-8", "surrogatepass")):
             pass

@@ -1,10 +1,13 @@
-"""Output directories: only one process writes to each at a time, and files that a killed process left there are recognized."""
+"""Directories that one process writes to at a time, temporary ones too; what a killed process left in them is recognized."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
+import shutil
+import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -20,6 +23,8 @@ except ImportError:  # on Windows, where two processes can write to the same dir
     fcntl = None  # type: ignore[assignment]
 
 UNFINISHED_FILE = "unfinished.json"
+# Temporary directories have names of this kind, and a lock within so many seconds.
+_TEMPORARY, _LOCKED_WITHIN = "coalmine_", 60.0
 SCHEMA = "coalmine.unfinished/1"
 
 
@@ -59,6 +64,35 @@ def _opened(directory: Path) -> int | None:
         return os.open(directory, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
     except OSError:
         return None
+
+
+@contextlib.contextmanager
+def private_directory(parent: str | None = None) -> Iterator[Path]:
+    """A temporary directory of this user alone, for the block; those that killed processes of this user left are removed first."""
+    place = Path(tempfile.gettempdir() if parent is None else parent)
+    for path in place.glob(f"{_TEMPORARY}*"):
+        if _is_abandoned(path):
+            shutil.rmtree(path, ignore_errors=True)
+    made = tempfile.TemporaryDirectory(prefix=_TEMPORARY, dir=place, ignore_cleanup_errors=True)
+    with made as name, sole_use(name) as directory:
+        yield directory
+
+
+def _is_abandoned(path: Path) -> bool:
+    """Whether it is a directory of this user that no process holds any more."""
+    held = None if path.is_symlink() else _opened(path)
+    if held is None or fcntl is None:
+        return False
+    try:
+        found = os.fstat(held)
+        if found.st_uid != os.geteuid() or time.time() - found.st_mtime < _LOCKED_WITHIN:
+            return False
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(held)
+    return True
 
 
 def left_unfinished(directory: Path) -> frozenset[str]:

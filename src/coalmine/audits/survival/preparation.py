@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.corpus.planting.occurrences import OccurrenceSearch
 from coalmine.corpus.survival.causes import Cause, Settings
 from coalmine.errors import CorpusError, InputError, MissingExtraError
+from coalmine.storage.unfinished import private_directory
 
 # What `datasets.load_dataset` calls the kinds of files.
 _LOADERS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".csv": "csv", ".tsv": "csv", ".txt": "text"}  # fmt: skip
@@ -30,10 +30,7 @@ _MADE = ("input_ids", "labels", "attention_mask", "seq_lengths", "assistant_mask
 
 def dataset_of(data: Any) -> Any:
     """Rows as a `datasets.Dataset`: one that is given, a list of rows, or those of a corpus file or directory."""
-    try:
-        import datasets
-    except ImportError:
-        raise MissingExtraError("reading rows as a trainer reads them", "datasets", "datasets") from None
+    datasets = _datasets()
     if isinstance(data, datasets.Dataset):
         return data
     if isinstance(data, str | os.PathLike):
@@ -45,6 +42,14 @@ def dataset_of(data: Any) -> Any:
         f"data must be the rows that the trainer was given, as a datasets.Dataset, a list of mappings or the path of a corpus, got "
         f"{type(data).__name__}; give one of these"
     )
+
+
+def _datasets() -> Any:
+    try:
+        import datasets
+    except ImportError:
+        raise MissingExtraError("reading rows as a trainer reads them", "datasets", "trl") from None
+    return datasets
 
 
 def _read(path: Path) -> Any:
@@ -63,13 +68,13 @@ def _read(path: Path) -> Any:
         raise CorpusError(
             f"{parts[0]} cannot be read as rows of a trainer; give {', '.join(_LOADERS)}, or a directory of these"
         )
-    with tempfile.TemporaryDirectory(prefix="coalmine-") as cache:  # which only the owner can read
+    with private_directory() as cache:
         try:
             return datasets.load_dataset(
                 loader,
                 data_files=[str(part) for part in parts],
                 split="train",
-                cache_dir=cache,
+                cache_dir=str(cache),
                 keep_in_memory=True,
                 **({"sep": "\t"} if ".tsv" in name else {}),
             )
@@ -83,8 +88,7 @@ def _read(path: Path) -> Any:
 @contextlib.contextmanager
 def silent_datasets() -> Iterator[None]:
     """No progress bars of the package datasets."""
-    import datasets
-
+    datasets = _datasets()
     shown = datasets.are_progress_bars_disabled()
     datasets.disable_progress_bars()
     try:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import tempfile
 import traceback
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,9 @@ from coalmine.models.offline import offline
 from coalmine.models.plugins import named_function
 from coalmine.models.transformers.libraries import quiet
 from coalmine.models.transformers.model_files import has_tokenizer
-from coalmine.models.transformers.pretrained import load_tokenizer
 from coalmine.records.options import described
 from coalmine.storage.files import check_ordinary, read_bytes
+from coalmine.storage.unfinished import private_directory
 
 # What else of an SFTConfig has to do with rows. Everything else is about how the model is trained.
 _FURTHER = (
@@ -77,7 +77,11 @@ def rehearsed(directory: Path, data: Any, settings: Mapping[str, Any]) -> Iterat
             f"{directory} is not the directory of a model with its tokenizer; give that of the model that is to be fine-tuned, or "
             "python:module:function that makes your trainer"
         )
-    with _quietly(), tempfile.TemporaryDirectory(prefix="coalmine-") as out:
+    if find_spec("trl") is None:  # before what needs torch is imported
+        raise MissingExtraError("a rehearsal of an SFTTrainer", "trl", "trl")
+    from coalmine.models.transformers.pretrained import load_tokenizer
+
+    with _quietly(), private_directory() as out:
         try:
             import trl
         except ImportError:
@@ -89,7 +93,7 @@ def rehearsed(directory: Path, data: Any, settings: Mapping[str, Any]) -> Iterat
         chosen = {**settings, "max_length": settings.get("max_length", SftSettings().max_length) or None}
         with offline(), _in_one_sentence():
             arguments = its_own.SFTConfig(
-                out, report_to=[], use_cpu=True, bf16=False, gradient_checkpointing=False, dataloader_pin_memory=False, **chosen
+                str(out), report_to=[], use_cpu=True, bf16=False, gradient_checkpointing=False, dataloader_pin_memory=False, **chosen
             )  # fmt: skip
             trainer = its_own.SFTTrainer(
                 _stand_in(tokenizer), arguments, train_dataset=rows, processing_class=tokenizer

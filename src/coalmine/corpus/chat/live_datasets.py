@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from coalmine.corpus.files.parts import STATE_FILE
 from coalmine.errors import CorpusError, InputError, MissingExtraError
+from coalmine.storage.unfinished import private_directory
 
 
 @contextlib.contextmanager
@@ -20,8 +20,8 @@ def saved_dataset(dataset: Any) -> Iterator[Path]:
             f"a corpus is the path of a file or directory, or a datasets.Dataset, got {type(dataset).__name__}; give one of these, such as "
             "one split of a DatasetDict"
         )
-    with tempfile.TemporaryDirectory(prefix="coalmine-") as folder:
-        directory = Path(folder, "dataset")
+    with private_directory() as folder:
+        directory = folder / "dataset"
         dataset.save_to_disk(directory)
         yield directory
 
