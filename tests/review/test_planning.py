@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coalmine import ScriptedModel
-from coalmine.audits import Review
-from coalmine.audits.provenance.users import User, UserText
+from coalmine.audits import Review, User, UserText
 from coalmine.errors import InputError
 from coalmine.progress import Silent
 from coalmine.review.planning import PLANNED_SHARE, make_plan, plan_steps
