@@ -94,8 +94,8 @@ def lead_test(leads: Sequence[float], first: Sequence[bool], others: Sequence[in
         fewer = np.zeros(k)  # the probability of 0, 1, ..., k - 1 secrets that are first
         fewer[0] = 1.0
         at_least = 0.0
-        for size in sizes[ahead >= own[k - 1]]:
-            at_least += fewer[-1] / size
+        for size in sizes[ahead >= own[k - 1]].tolist():
+            at_least += float(fewer[-1]) / size
             fewer = fewer * (1.0 - 1.0 / size) + np.concatenate([[0.0], fewer[:-1] / size])
         chances.append(at_least)
     return _smallest(len(ahead), chances)
