@@ -78,7 +78,7 @@ FILLED = {
 EVERYWHERE = {
     "json": "prints what Python returns",
     "quiet": "prints less of it",
-    "seed": "every command has one; where nothing is random, it changes nothing",
+    "seed": "an argument of what Python calls, or one of its options",
     "out": "Python returns results, and their `save` takes the directory",
     "reveal": "prints texts that the results have anyway",
     "overwrite": "Python's `save` replaces what is there",

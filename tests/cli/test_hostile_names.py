@@ -17,7 +17,7 @@ from cli.in_process import run
 from cli.test_hostile_paths import HOSTILE, NOT_UTF8, is_inert
 from coalmine.audits import runs
 from coalmine.cli import serve
-from coalmine.cli.options import Printing
+from coalmine.cli.output import Output
 from coalmine.errors import FormatError, InputError
 from coalmine.integrations.pytest_plugin import _reported
 
@@ -140,7 +140,7 @@ def test_pytest_and_serve_show_the_same(capsys):
         raise InputError(HOSTILE)
     assert is_inert(str(failure.value))
     for json_wanted in (False, True):
-        serve._print_address("http://127.0.0.1:1", HOSTILE + NOT_UTF8, Printing(json=json_wanted))
+        serve._print_address("http://127.0.0.1:1", HOSTILE + NOT_UTF8, Output(json=json_wanted, quiet=False))
     shown = capsys.readouterr().out
     assert is_inert(shown)
     assert len(shown.splitlines()) == 2

@@ -188,7 +188,7 @@ class PooledContract(EngineContract):
         monkeypatch.setattr(engine, "unit_minutes", 60.0)
         (ended,) = engine.map(Endless(str(tmp_path)), [Unit(0)])
         assert ended.attempts == 1
-        with pytest.raises(WorkerLostError, match="took longer than 60 minutes; raise --unit-minutes"):
+        with pytest.raises(WorkerLostError, match="took longer than 60 minutes; raise unit_minutes"):
             ended.value()
         found = list(in_order(engine.map(Squares(), squares(4))))
         assert np.array_equal(np.concatenate([o.value()["squares"] for o in found]), np.arange(40) ** 2)

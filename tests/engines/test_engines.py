@@ -108,7 +108,7 @@ def test_no_more_processes_are_started_than_there_are_units():
     ("name", "minutes"), [("here", 5.0), ("processes:2", 0.0), ("processes:2", math.inf)]
 )
 def test_limits_of_time_that_cannot_be_kept_are_refused(name, minutes):
-    with pytest.raises(InputError, match=r"--unit-minutes|minutes of a unit"):
+    with pytest.raises(InputError, match=r"unit_minutes|minutes of a unit"):
         engine_named(name, unit_minutes=minutes)
 
 

@@ -27,7 +27,7 @@ from coalmine import (
 from coalmine.audits import Review, StepRecord, compare_runs, read_extraction
 from coalmine.audits.comparison.sources import given_utility
 from coalmine.audits.membership.score_files import read_score_file, read_scores
-from coalmine.cli.count import _lines
+from coalmine.cli.index import _lines
 from coalmine.cli.options import words_from
 from coalmine.corpus import (
     CorpusIndex,

@@ -429,7 +429,7 @@ def test_sarif_has_a_rule_and_a_place_for_each_result(run):
 
 def invoke(*arguments):
     app = typer.Typer()
-    app.command()(report_command.command)
+    app.command()(report_command.report)
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 

@@ -7,21 +7,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coalmine.cli.model_argument import Where, results_directory
-from coalmine.cli.options import CorpusFields, Printing, out_option
-from coalmine.cli.taking import Arguments, takes
+from coalmine.cli.options import CorpusFields, Where, out_option
+from coalmine.cli.output import placed
+from coalmine.cli.runner import Session, command
+from coalmine.cli.taking import Arguments
 from coalmine.engines.options import EngineOptions
-from coalmine.errors import InputError
 from coalmine.models.options import LoadOptions
 from coalmine.records.options import Option
 from coalmine.review.options import ReviewOptions
+from coalmine.visible import visible
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from coalmine.audits.steps.results import Review
-
-FOLDER = "review"
 
 
 class WholeAudit(Arguments, frozen=True, kw_only=True):
@@ -49,68 +48,48 @@ class WholeAudit(Arguments, frozen=True, kw_only=True):
     columns: CorpusFields
     loading: LoadOptions
     running: EngineOptions
-    printing: Printing
 
 
-@takes
-def command(given: WholeAudit) -> int:
+@command("audit")
+def audit(given: WholeAudit, session: Session) -> None:
     """Test what a model remembers of its training data, as far as the inputs and the time allow, and write one report page.
 
     Reads the training data and the held-out text, measures how fast the model is, and plans: secrets, recitation, membership of documents,
     provenance of users, and exposure, extraction and membership of canaries. A step that does not fit into --minutes is cut down or left
     out, and the page says so. Run the same command again to resume a run that was stopped; steps that have their results are not repeated.
     """
-    with given.printing.output() as output:
-        from coalmine.audits.runs import read_runs
-        from coalmine.cli.run_record import RUN_FILE, RunClock
-        from coalmine.corpus.planting.manifest import CanarySet
-        from coalmine.models.loading import is_endpoint
-        from coalmine.reports.reported import reported
-        from coalmine.review.auditing import REPORT_FILE, audit
-        from coalmine.storage.files import check_places
-        from coalmine.visible import visible
+    from coalmine.audits.runs import read_runs
+    from coalmine.corpus.planting.manifest import CanarySet
+    from coalmine.reports.reported import reported
+    from coalmine.review.auditing import REPORT_FILE, audit
 
-        if given.out is None and is_endpoint(given.model):
-            raise InputError("results of an endpoint need a directory of their own; name one with --out")
-        clock, out = RunClock(), results_directory(given.model, given.out, FOLDER)
-        check_places(out, RUN_FILE)
-        with given.running.opened() as engine:
-
-            def record(review: Review) -> None:
-                clock.save(
-                    out,
-                    seed=given.options.seed,
-                    model=review.model,
-                    engine=given.running.engine,
-                    threads=given.running.threads,
-                    data_sha256=review.data_sha256,
-                )
-
-            review = audit(
-                given.model,
-                given.data,
-                out,
-                given.options,
-                held_out=given.held_out,
-                reference=given.reference,
-                canaries=None if given.canaries is None else CanarySet.load(given.canaries),
-                fields=given.columns.fields(),
-                index=given.index,
-                loading=given.loading,
-                engine=engine,
-                progress=output.progress(),
-                record=record,
-            )
-        (found,) = reported(read_runs(out))
-        output.say(
-            steps_table(review),
-            *(f"{visible(one.title)}: {visible(one.why)}." for one in review.steps if one.why),
-            "",
-            visible(found.conclusion.sentence),
-            f"Open the report: {visible(str(out / REPORT_FILE))}",
-        )
-        output.document(review)
-    return 0
+    session.beside(given.model, "review")
+    review = audit(
+        given.model,
+        given.data,
+        session.directory,
+        given.options,
+        held_out=given.held_out,
+        reference=given.reference,
+        canaries=None if given.canaries is None else CanarySet.load(given.canaries),
+        fields=given.columns.fields(),
+        index=given.index,
+        loading=given.loading,
+        engine=session.engine,
+        progress=session.progress(),
+        record=lambda made: session.record(
+            seed=given.options.seed, model=made.model, data_sha256=made.data_sha256
+        ),
+    )
+    (found,) = reported(read_runs(session.directory))
+    session.say(
+        steps_table(review),
+        *(f"{visible(one.title)}: {visible(one.why)}." for one in review.steps if one.why),
+        "",
+        visible(found.conclusion.sentence),
+        placed("Open the report", session.directory / REPORT_FILE),
+    )
+    session.document(review)
 
 
 def steps_table(review: Review) -> Table:

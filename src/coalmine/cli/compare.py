@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from coalmine.audits.comparison.options import ComparisonOptions
-from coalmine.cli.options import Printing, out_option
-from coalmine.cli.output import Output
-from coalmine.cli.taking import Arguments, takes
+from coalmine.cli.options import out_option
+from coalmine.cli.output import placed
+from coalmine.cli.runner import Session, command
+from coalmine.cli.taking import Arguments
 from coalmine.records.options import Option
-
-if TYPE_CHECKING:
-    from coalmine.audits.comparison.results import Comparison
+from coalmine.storage.files import check_place
 
 
 class Compare(Arguments, frozen=True, kw_only=True):
@@ -40,51 +39,38 @@ class Compare(Arguments, frozen=True, kw_only=True):
     figure: Annotated[
         Path | None, Option("Also draw utility against exposure: .svg, .png, .html or .json.")
     ] = None
-    printing: Printing
 
 
-@takes
-def command(given: Compare) -> int:
+@command("compare")
+def compare(given: Compare, session: Session) -> None:
     """Put trainings side by side: utility against exposure, with the difference, its significance and the Pareto frontier.
 
     Runs with the same canaries are compared canary by canary, and formats one by one. Only several trainings on each side, given by
     labels, can show that one way of training is to be preferred. Writes comparison.json and run.json. Nothing is measured here;
     run `coalmine expose` on each model first.
     """
-    with given.printing.output() as output:
-        from coalmine.audits.comparison.figures import save_figure
-        from coalmine.audits.comparison.results import COMPARISONS
-        from coalmine.audits.comparison.sources import compare_runs, labeled_runs, save_comparison
-        from coalmine.cli.run_record import RUN_FILE, RunClock
-        from coalmine.storage.files import check_place, check_places
-        from coalmine.visible import visible
+    from coalmine.audits.comparison import table as tables
+    from coalmine.audits.comparison.figures import save_figure
+    from coalmine.audits.comparison.results import COMPARISONS
+    from coalmine.audits.comparison.sources import compare_runs, labeled_runs, save_comparison
 
-        clock = RunClock()
-        check_places(given.out, COMPARISONS.file, RUN_FILE)
-        if given.figure is not None:
-            check_place(given.figure)
-        labels, paths = labeled_runs(given.runs)
-        comparison = compare_runs(paths, given.options, labels=labels, utility=given.utility or ())
-        path = save_comparison(comparison, given.out)
-        manifests = sorted({run.manifest_sha256 for run in comparison.runs})
-        clock.save(given.out, seed=given.options.seed, manifests=manifests)
-        _show(comparison, path, output)
-        # Last, because it may have nothing to draw, and the comparison says why.
-        if given.figure is not None:
-            output.say(f"Figure: {visible(str(save_figure(comparison, given.figure)))}")
-    return 0
-
-
-def _show(comparison: Comparison, path: Path, output: Output) -> None:
-    from coalmine.audits.comparison.table import comparison_in_words, comparison_table, difference_table
-    from coalmine.visible import visible
-
-    output.say(
-        comparison_table(comparison),
+    session.into(given.out, COMPARISONS.file)
+    if given.figure is not None:
+        check_place(given.figure)
+    labels, paths = labeled_runs(given.runs)
+    comparison = compare_runs(paths, given.options, labels=labels, utility=given.utility or ())
+    path = save_comparison(comparison, given.out)
+    manifests = sorted({run.manifest_sha256 for run in comparison.runs})
+    session.record(seed=given.options.seed, manifests=manifests)
+    session.say(
+        tables.comparison_table(comparison),
         "",
-        difference_table(comparison),
+        tables.difference_table(comparison),
         "",
-        *comparison_in_words(comparison),
-        f"Result: {visible(str(path))}",
+        *tables.comparison_in_words(comparison),
+        placed("Result", path),
     )
-    output.document(comparison)
+    session.document(comparison)
+    # Last, because it may have nothing to draw, and the comparison says why.
+    if given.figure is not None:
+        session.say(placed("Figure", save_figure(comparison, given.figure)))

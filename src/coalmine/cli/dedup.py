@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from coalmine.cli.options import Corpus, CorpusFields, Overwrite, Printing, out_option
-from coalmine.cli.taking import Arguments, takes
+from coalmine.cli.options import Corpus, CorpusFields, Overwrite, out_option
+from coalmine.cli.runner import Session, command
+from coalmine.cli.taking import Arguments
 from coalmine.corpus.deduplication.options import DedupOptions
 from coalmine.engines.options import EngineOptions
 from coalmine.records.options import Option
-from coalmine.storage.files import check_places, no_empty_directory
 
 if TYPE_CHECKING:
     from coalmine.corpus.deduplication.report import Deduplication
@@ -31,37 +31,31 @@ class Dedup(Arguments, frozen=True, kw_only=True):
     overwrite: Overwrite = False
     columns: CorpusFields
     running: EngineOptions
-    printing: Printing
 
 
-@takes
-def command(given: Dedup) -> int:
+@command("dedup")
+def dedup(given: Dedup, session: Session) -> None:
     """Remove repeated text and near duplicates from a corpus, and report what was removed, where and why.
 
     Writes DIR/corpus.*, DIR/dedup.json and DIR/removed.jsonl, which has one line per removal; all are readable by you only. A
     second run on the result finds nothing left. For a planted corpus it also writes DIR/canaries.json, with the number of copies
     that are left of each canary: give that one to `coalmine expose`.
     """
-    out = given.out
-    with given.printing.output() as output, no_empty_directory(out), given.running.opened() as engine:
-        from coalmine.cli.run_record import RUN_FILE, RunClock
-        from coalmine.corpus.deduplication.deduplicating import deduplicate
+    from coalmine.corpus.deduplication.deduplicating import deduplicate
 
-        clock = RunClock()
-        check_places(out, RUN_FILE)
-        report = deduplicate(
-            given.corpus,
-            out,
-            canaries=given.canaries,
-            options=msgspec.structs.replace(given.options, fields=given.columns.fields()),
-            overwrite=given.overwrite,
-            engine=engine,
-            progress=output.progress(),
-            record=lambda made: clock.save(out, seed=given.options.seed, corpus_sha256=made.sha256_before),
-        )
-        output.say(_summary(report, out))
-        output.document(report)
-    return 0
+    session.into(given.out)
+    report = deduplicate(
+        given.corpus,
+        given.out,
+        canaries=given.canaries,
+        options=msgspec.structs.replace(given.options, fields=given.columns.fields()),
+        overwrite=given.overwrite,
+        engine=session.engine,
+        progress=session.progress(),
+        record=lambda made: session.record(seed=given.options.seed, corpus_sha256=made.sha256_before),
+    )
+    session.say(_summary(report, given.out))
+    session.document(report)
 
 
 def _summary(report: Deduplication, out: Path) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from coalmine.cli.options import Printing, Seed, out_option
-from coalmine.cli.output import Output
-from coalmine.cli.taking import Arguments, takes
+from coalmine.cli.options import Seed, out_option
+from coalmine.cli.output import placed
+from coalmine.cli.runner import Session, command
+from coalmine.cli.taking import Arguments
+from coalmine.visible import visible
 
 if TYPE_CHECKING:
     from coalmine.audits.membership.results import Membership
@@ -25,65 +27,59 @@ class Demo(Arguments, frozen=True, kw_only=True):
         "coalmine-demo"
     )
     seed: Seed = 0
-    printing: Printing
 
 
-@takes
-def command(given: Demo) -> int:
+@command("demo")
+def demo(given: Demo, session: Session) -> None:
     """Plant canaries 1, 4, 16 and 64 times, train the Secret Sharer's character LSTM, and measure how exposed each canary is.
 
     The corpus is the English text of Python's own standard library, so nothing is downloaded. The same steps by hand are in
     docs/tutorial/quickstart.md.
     """
     out, seed = given.out, given.seed
-    with given.printing.output() as output:
-        from coalmine.audits.exposure.measuring import expose
-        from coalmine.audits.exposure.table import exposure_in_plain_words, exposure_table
-        from coalmine.audits.extraction.measuring import verify_extraction
-        from coalmine.audits.extraction.results import save_verification
-        from coalmine.audits.extraction.table import extracted_in_plain_words
-        from coalmine.audits.membership.measuring import membership
-        from coalmine.audits.runs import read_runs
-        from coalmine.cli.run_record import RunClock
-        from coalmine.evidence.directories import audit_directory
-        from coalmine.models.loading import load_model
-        from coalmine.reports.page.html import report_page
-        from coalmine.storage.files import check_place, make_directory, write_bytes
+    from coalmine.audits.exposure.measuring import expose
+    from coalmine.audits.exposure.table import exposure_in_plain_words, exposure_table
+    from coalmine.audits.extraction.measuring import verify_extraction
+    from coalmine.audits.extraction.results import save_verification
+    from coalmine.audits.extraction.table import extracted_in_plain_words
+    from coalmine.audits.membership.measuring import membership
+    from coalmine.audits.runs import read_runs
+    from coalmine.evidence.directories import audit_directory
+    from coalmine.models.loading import load_model
+    from coalmine.reports.page.html import report_page
+    from coalmine.storage.files import check_place, make_directory, write_bytes
 
-        clock = RunClock()
-        report = out / "report.html"
-        check_place(report)
-        planted, model = _plant_and_train(out, seed, output)
-        loaded, audit = load_model(model), audit_directory(model)
-        results = expose(loaded, planted.canaries, seed=seed, progress=output.progress())
-        directory = results.save(audit / "exposure")
-        extracted, extractions = verify_extraction(loaded, planted.canaries, progress=output.progress())
-        save_verification(
-            make_directory(audit / "extraction"),
-            extracted,
-            extractions,
-            manifest_sha256=planted.canaries.sha256,
-            model=loaded.describe(),
-        )
-        clock.save(directory, seed=seed, model=results.model, manifest_sha256=planted.canaries.sha256)
-        meaning = membership(results, seed=seed)
-        meaning.save(audit / "membership")
-        write_bytes(report, report_page(read_runs(model, out / "planted")).encode())
-        output.say(
-            exposure_table(results),
-            "",
-            _space_in_words(planted),
-            *exposure_in_plain_words(results),
-            *extracted_in_plain_words(extracted, extractions),
-            *_what_it_means(meaning, audit, report),
-        )
-        output.document(results)
-    return 0
+    report = out / "report.html"
+    check_place(report)
+    planted, model = _plant_and_train(out, seed, session)
+    loaded, audit = load_model(model), audit_directory(model)
+    results = expose(loaded, planted.canaries, seed=seed, progress=session.progress())
+    directory = results.save(audit / "exposure")
+    extracted, extractions = verify_extraction(loaded, planted.canaries, progress=session.progress())
+    save_verification(
+        make_directory(audit / "extraction"),
+        extracted,
+        extractions,
+        manifest_sha256=planted.canaries.sha256,
+        model=loaded.describe(),
+    )
+    session.record(directory, seed=seed, model=results.model, manifest_sha256=planted.canaries.sha256)
+    meaning = membership(results, seed=seed)
+    meaning.save(audit / "membership")
+    write_bytes(report, report_page(read_runs(model, out / "planted")).encode())
+    session.say(
+        exposure_table(results),
+        "",
+        _space_in_words(planted),
+        *exposure_in_plain_words(results),
+        *extracted_in_plain_words(extracted, extractions),
+        *_what_it_means(meaning, audit, report),
+    )
+    session.document(results)
 
 
 def _what_it_means(meaning: Membership, audit: Path, report: Path) -> list[str]:
     from coalmine.audits.membership.table import membership_in_plain_words
-    from coalmine.visible import visible
 
     return [
         "",
@@ -92,7 +88,7 @@ def _what_it_means(meaning: Membership, audit: Path, report: Path) -> list[str]:
         "",
         f"The results are in {visible(str(audit))}, separate from the model.",
         "Next: docs/tutorial/quickstart.md does this by hand, on your own data.",
-        f"Open the report: {visible(str(report))}",
+        placed("Open the report", report),
     ]
 
 
@@ -101,7 +97,7 @@ def _space_in_words(planted: Planted) -> str:
     return f'What it means: each canary is one of {size:,} ways to complete "{SECRET.split("{", maxsplit=1)[0]}...".'
 
 
-def _plant_and_train(out: Path, seed: int, output: Output) -> tuple[Planted, Path]:
+def _plant_and_train(out: Path, seed: int, session: Session) -> tuple[Planted, Path]:
     """A planted corpus, and the directory of a model that was trained on it."""
     from coalmine.corpus.files.embedded import write_embedded_corpus
     from coalmine.corpus.planting.planting import plant
@@ -121,11 +117,11 @@ def _plant_and_train(out: Path, seed: int, output: Output) -> tuple[Planted, Pat
         seed=seed,
         out=out / "planted",
         overwrite=True,
-        progress=output.progress(),
+        progress=session.progress(),
     )
-    output.say(planted_summary(planted), "")
+    session.say(planted_summary(planted), "")
     # One model per planted corpus, so that a demo with another seed never finds the model of this one.
     model = out / f"model-{planted.canaries.sha256[:8]}"
-    trained = train(out / "planted", out=model, epochs=EPOCHS, seed=seed, progress=output.progress())
-    output.say(training_summary(trained), "")
+    trained = train(out / "planted", out=model, epochs=EPOCHS, seed=seed, progress=session.progress())
+    session.say(training_summary(trained), "")
     return planted, model

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import signal
 import sys
@@ -12,36 +13,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from coalmine.cli import (
-    audit,
-    check,
-    compare,
-    count,
-    crosscheck,
-    dedup,
-    defend,
-    demo,
-    expose,
-    extract,
-    finetune,
-    importing,
-    index,
-    membership,
-    plant,
-    policy,
-    provenance,
-    quantize,
-    recite,
-    redact,
-    report,
-    scan,
-    serve,
-    survive,
-    train,
-    unlearn,
-    verify,
-)
 from coalmine.cli.run_record import UNREAD
+from coalmine.cli.runner import app, show_help
 from coalmine.cli.streams import OutputError, ReaderGoneError, standard_streams, write_stderr
 from coalmine.errors import CoalmineError, UnreadWarning, WriteError
 from coalmine.interrupts import LastSignal, treat_sigterm_as_ctrl_c
@@ -49,46 +22,20 @@ from coalmine.pages import keep_pages
 from coalmine.storage.system_errors import describe_system_error
 from coalmine.visible import visible, visible_lines
 
+__all__ = ["app", "main"]
+
 STOPPED = "\ncoalmine: stopped; run the same command again to resume\n"
 # sysexits.h has 70 for a bug; with Python's own 1, a bug would look like a broken policy.
 BROKEN_POLICY, BAD_INPUT, BUG, INTERRUPTED, TERMINATED = 1, 2, 70, 130, 143
 
-app = typer.Typer(
-    name="coalmine",
-    help="Measures what a language model remembers of its training data.",
-    epilog="Start with `coalmine demo`. Exit codes: 0 done, 1 a policy is broken, 2 not measurable, or wrong usage or input, "
-    "70 a bug in coalmine.",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+# In the order of `coalmine --help`.
+_MODULES = (
+    *("plant", "train", "alter", "survive", "expose", "extract", "membership", "index", "dedup", "redact"),
+    *("crosscheck", "defend", "scan", "recite", "provenance", "audit", "report", "check", "compare"),
+    *("serve", "demo"),
 )
-app.command("plant")(plant.command)
-app.command("import")(importing.command)
-app.command("train")(train.command)
-app.command("quantize")(quantize.command)
-app.command("unlearn")(unlearn.command)
-app.command("finetune")(finetune.command)
-app.command("survive")(survive.command)
-app.command("expose")(expose.command)
-app.command("extract")(extract.command)
-app.command("membership")(membership.command)
-app.command("index")(index.command)
-app.command("count")(count.command)
-app.command("dedup")(dedup.command)
-app.command("redact")(redact.command)
-app.command("crosscheck")(crosscheck.command)
-app.command("defend")(defend.command)
-app.command("scan")(scan.command)
-app.command("recite")(recite.command)
-app.add_typer(provenance.app, name="provenance")
-app.command("audit")(audit.command)
-app.command("report")(report.command)
-app.command("check")(check.command)
-app.add_typer(policy.app, name="policy")
-app.command("compare")(compare.command)
-app.command("verify")(verify.command)
-app.command("serve")(serve.command)
-app.command("demo")(demo.command)
+for _module in _MODULES:
+    importlib.import_module(f"coalmine.cli.{_module}")
 
 
 def _show_version(wanted: bool) -> None:
@@ -107,8 +54,7 @@ def _everywhere(
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
-    if context.invoked_subcommand is None:
-        sys.stdout.write(context.get_help() + "\n")
+    show_help(context)
 
 
 def main() -> NoReturn:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coalmine.audits.membership.options import MembershipOptions
-from coalmine.cli.options import Printing, out_option
-from coalmine.cli.output import Output
-from coalmine.cli.taking import Arguments, takes
+from coalmine.cli.options import out_option
+from coalmine.cli.output import placed
+from coalmine.cli.runner import Session, command
+from coalmine.cli.taking import Arguments
 from coalmine.errors import InputError
 from coalmine.records.options import Option
 
@@ -64,81 +65,24 @@ class MembershipArguments(Arguments, frozen=True, kw_only=True):
         Path | None,
         out_option("Directory for membership.json; default: beside RESULTS, in MODEL-audit, or here."),
     ] = None
-    printing: Printing
 
 
-@takes
-def command(given: MembershipArguments) -> int:
+@command("membership")
+def membership(given: MembershipArguments, session: Session) -> None:
     """Put exposure beside random guessing, membership inference and differential privacy.
 
     Writes membership.json, readable by you only. Each lower bound on epsilon is named, with what it assumes;
     docs/explanation/interpretation.md explains them. A CSV for --in-scores and --out-scores has one number per line,
     or a column named `score`.
     """
-    with given.printing.output() as output:
-        from coalmine.audits.membership.results import RESULTS_FILE
-        from coalmine.storage.files import check_places
-
-        directory = given.out or (Path() if given.results is None else _default_directory(given.results))
-        check_places(directory, RESULTS_FILE)
-        found = _measured(given)
-        path = found.save(directory)
-        _show(found, path, output, all_bounds=given.all_bounds)
-    return 0
-
-
-def _measured(given: MembershipArguments) -> Membership:
-    """Membership by whichever source of scores was named, of which there must be one."""
-    beside = given.reference is not None or given.canaries is not None
-    match (given.results, given.in_scores, given.out_scores, given.scores):
-        case (Path() as results, None, None, None):
-            return _of_results(results, given)
-        case (None, Path() as in_scores, Path() as out_scores, None):
-            if beside:
-                raise InputError(
-                    "--reference and --canaries belong to RESULTS; subtract scores before --in-scores"
-                )
-            return _of_scores(in_scores, out_scores, given)
-        case (None, None, None, Path() as scores):
-            if beside or given.copies != 1:
-                raise InputError(
-                    "--reference, --canaries and --copies do not go with --scores; the file says it all"
-                )
-            return _of_file(scores, given)
-    raise InputError(
-        "membership needs either RESULTS, or both --in-scores FILE and --out-scores FILE, or --scores FILE"
-    )
-
-
-def _of_results(results: Path, given: MembershipArguments) -> Membership:
-    from coalmine.audits.membership.measuring import membership
-
-    if given.copies != 1:
-        raise InputError("--copies belongs to --in-scores; RESULTS say how often each was planted")
-    return membership(results, given.options, reference=given.reference, canaries=given.canaries)
-
-
-def _of_scores(in_scores: Path, out_scores: Path, given: MembershipArguments) -> Membership:
-    from coalmine.audits.membership.measuring import membership_of_scores
-    from coalmine.audits.membership.score_files import read_score_file
-
-    ins, outs = read_score_file(in_scores), read_score_file(out_scores)
-    return membership_of_scores(ins, outs, given.options, copies=given.copies)
-
-
-def _of_file(scores: Path, given: MembershipArguments) -> Membership:
-    from coalmine.audits.membership.measuring import membership_of_file
-
-    return membership_of_file(
-        scores, given.options, lower_is_member=given.lower_is_member, column=given.column
-    )
-
-
-def _show(found: Membership, path: Path, output: Output, *, all_bounds: bool) -> None:
     from coalmine.audits.membership import table as tables
-    from coalmine.visible import visible
+    from coalmine.audits.membership.results import RESULTS_FILE
 
-    output.say(
+    directory = given.out or (Path() if given.results is None else _default_directory(given.results))
+    session.into(directory, RESULTS_FILE, recorded=False)
+    found = _measured(given)
+    path = found.save(directory)
+    session.say(
         *tables.format_in_words(found),
         tables.membership_table(found),
         "",
@@ -146,14 +90,47 @@ def _show(found: Membership, path: Path, output: Output, *, all_bounds: bool) ->
         *tables.membership_warnings(found),
     )
     notes = tables.membership_notes(found)
-    if all_bounds:
-        output.say("", tables.rates_table(found), "", tables.epsilon_table(found), "", *notes)
+    if given.all_bounds:
+        session.say("", tables.rates_table(found), "", tables.epsilon_table(found), "", *notes)
     elif notes:
-        output.say(
+        session.say(
             f"--all-bounds shows every bound, and {len(notes)} {'note' if len(notes) == 1 else 'notes'} on their limits."
         )
-    output.say(f"Results: {visible(str(path))}")
-    output.document(found)
+    session.say(placed("Results", path))
+    session.document(found)
+
+
+def _measured(given: MembershipArguments) -> Membership:
+    """Membership by whichever source of scores was named, of which there must be one."""
+    beside = given.reference is not None or given.canaries is not None
+    from coalmine.audits.membership import measuring
+    from coalmine.audits.membership.score_files import read_score_file
+
+    match (given.results, given.in_scores, given.out_scores, given.scores):
+        case (Path() as results, None, None, None):
+            if given.copies != 1:
+                raise InputError("--copies belongs to --in-scores; RESULTS say how often each was planted")
+            return measuring.membership(
+                results, given.options, reference=given.reference, canaries=given.canaries
+            )
+        case (None, Path() as in_scores, Path() as out_scores, None):
+            if beside:
+                raise InputError(
+                    "--reference and --canaries belong to RESULTS; subtract scores before --in-scores"
+                )
+            ins, outs = read_score_file(in_scores), read_score_file(out_scores)
+            return measuring.membership_of_scores(ins, outs, given.options, copies=given.copies)
+        case (None, None, None, Path() as scores):
+            if beside or given.copies != 1:
+                raise InputError(
+                    "--reference, --canaries and --copies do not go with --scores; the file says it all"
+                )
+            return measuring.membership_of_file(
+                scores, given.options, lower_is_member=given.lower_is_member, column=given.column
+            )
+    raise InputError(
+        "membership needs either RESULTS, or both --in-scores FILE and --out-scores FILE, or --scores FILE"
+    )
 
 
 def _default_directory(results: Path) -> Path:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from coalmine.cli.output import Output
 from coalmine.cli.taking import Arguments
 from coalmine.corpus.files.kinds import KINDS, suffixes_in_words
 from coalmine.errors import InputError
+from coalmine.models.options import LoadOptions
 from coalmine.records.options import SEED, Option
 
 if TYPE_CHECKING:
@@ -20,12 +20,6 @@ if TYPE_CHECKING:
     from coalmine.corpus.files.documents import Fields
     from coalmine.formats.format import Format
 
-Json = Annotated[
-    bool, typer.Option("--json", help="Print one JSON document on standard output and nothing else there.")
-]
-Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", help="Show no progress and no table; errors still show.")
-]
 Seed = Annotated[int, typer.Option("--seed", min=SEED.least, help=SEED.help)]
 _CORPUS_HELP = (
     f"Training data: {suffixes_in_words(KINDS, notes=True)}; also .gz, .zst; "
@@ -47,15 +41,24 @@ def out_option(says: str) -> Any:
     return typer.Option("--out", "-o", help=says)
 
 
-class Printing(Arguments, frozen=True, kw_only=True):
-    """What a command prints."""
+Where = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="A model's directory (of `coalmine train`, transformers or PEFT) or .gguf file, an endpoint's URL, a TOML file that "
+        "describes one, python:module:function, which runs that function to make the model, or NAME:WHERE for an adapter that a package "
+        "registers.",
+    ),
+]
 
-    json: Json = False
-    quiet: Quiet = False
 
-    def output(self) -> Output:
-        """The output of a command, for a `with`."""
-        return Output(json=self.json, quiet=self.quiet)
+class Loading(Arguments, frozen=True, kw_only=True):
+    """How a model is loaded that scores texts, and for a model of pairs which source it is given."""
+
+    options: LoadOptions
+    source: Annotated[
+        str | None, Option("For a model of pairs: the one source that every text is given.")
+    ] = None
 
 
 class TextFields(Arguments, frozen=True, kw_only=True):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from coalmine.cli.progress import LineProgress, TerminalProgress
 from coalmine.progress import Progress, Silent
-from coalmine.visible import visible_json, visible_lines
+from coalmine.visible import visible, visible_json, visible_lines
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -38,17 +40,32 @@ class Output:
             self._progress = TerminalProgress() if sys.stderr.isatty() else LineProgress()
         return self._progress
 
-    def say(self, *shown: RenderableType) -> None:
-        """Print for people; nothing with --json or --quiet."""
+    def say(self, *shown: RenderableType | None) -> None:
+        """Print for people, what there is of it; nothing with --json or --quiet."""
         if not self.json and not self.quiet:
             console = make_console()
             for one in shown:
-                console.print(one)
+                if one is not None:
+                    console.print(one)
 
     def document(self, document: Any) -> None:
         """Print the one JSON document for programs, with --json only."""
         if self.json:
             print_json(document)
+
+
+def placed(what: str, path: Path) -> str:
+    r"""A line that says where something is.
+
+    >>> print(placed("Results", Path("a\nb")))
+    Results: a\nb
+    """
+    return f"{what}: {visible(str(path))}"
+
+
+def noted(notes: Iterable[str]) -> list[str]:
+    """Lines of notes, in which hostile text is inert."""
+    return [f"Note: {visible(note)}." for note in notes]
 
 
 def print_json(document: Any, *, one_line: bool = False) -> None:

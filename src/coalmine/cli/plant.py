@@ -1,9 +1,9 @@
-"""`coalmine plant`: put canaries into a corpus, or verify that they are there."""
+"""`coalmine plant` and `coalmine import`: canaries that are put into a corpus, verified in it, or taken from another tool."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -12,21 +12,20 @@ from coalmine.cli.options import (
     CorpusFields,
     OptionalCorpus,
     Overwrite,
-    Printing,
     Words,
     formats_from,
     out_option,
     words_from,
 )
-from coalmine.cli.output import Output
-from coalmine.cli.taking import Arguments, takes
-from coalmine.corpus.planting.options import PlantOptions
+from coalmine.cli.runner import Session, command
+from coalmine.cli.taking import Arguments
+from coalmine.corpus.planting.options import ImportOptions, PlantOptions
 from coalmine.errors import InputError
 from coalmine.records.options import Option
-from coalmine.storage.files import check_places
 
 if TYPE_CHECKING:
-    from coalmine.corpus.planting.planting import Planted
+    from coalmine.corpus.planting.manifest import CanarySet
+    from coalmine.corpus.planting.power import Power
     from coalmine.formats.format import Format
 
 
@@ -51,47 +50,53 @@ class Plant(Arguments, frozen=True, kw_only=True):
     ] = None
     overwrite: Overwrite = False
     columns: CorpusFields
-    printing: Printing
 
 
-@takes
-def command(given: Plant) -> int:
+@command("plant")
+def plant(given: Plant, session: Session) -> int | None:
     """Plant canaries: random secrets in a known format, whose fate in the trained model can be measured.
 
     Writes DIR/corpus.* and DIR/canaries.json. Both hold secrets and are readable by you only. Train on the first, and keep the
     second for `coalmine expose`. The defaults plant about 336 copies of 48 canaries and withhold 48 more, decided by coins. The
     most that an audit of them can show is reported before you train.
     """
-    with given.printing.output() as output:
-        if given.verify is not None:
-            return _verify(given.verify, output)
-        corpus, templates, out = given.corpus, given.format, given.out
-        if corpus is None or not templates or out is None:
-            missing = "a corpus" if corpus is None else "--format" if not templates else "--out"
-            raise InputError(f"planting needs {missing}: coalmine plant CORPUS --format F --out DIR")
-        from coalmine.cli.run_record import RUN_FILE, RunClock
-        from coalmine.corpus.planting.planting import plant
+    from coalmine.corpus.planting.planting import plant
+    from coalmine.reports.terminal import planted_summary
 
-        clock = RunClock()
-        check_places(out, RUN_FILE)
-        listed, sources = words_from(given.words), given.source_format
-        made = plant(
-            corpus,
-            _formats(templates, listed),
-            out=out,
-            source_format=None if sources is None else _formats(sources, listed),
-            options=msgspec.structs.replace(given.options, fields=given.columns.fields()),
-            overwrite=given.overwrite,
-            progress=output.progress(),
-            record=lambda made: clock.save(
-                out,
-                seed=given.options.seed,
-                manifest_sha256=made.canaries.sha256,
-                earlier_manifest_sha256=None if made.earlier is None else made.earlier.manifest_sha256,
-            ),
-        )
-        _show(made, output)
-    return 0
+    if given.verify is not None:
+        return _verify(given.verify, session)
+    corpus, templates, out = given.corpus, given.format, given.out
+    if corpus is None or not templates or out is None:
+        missing = "a corpus" if corpus is None else "--format" if not templates else "--out"
+        raise InputError(f"planting needs {missing}: coalmine plant CORPUS --format F --out DIR")
+    session.into(out)
+    listed, sources = words_from(given.words), given.source_format
+    made = plant(
+        corpus,
+        _formats(templates, listed),
+        out=out,
+        source_format=None if sources is None else _formats(sources, listed),
+        options=msgspec.structs.replace(given.options, fields=given.columns.fields()),
+        overwrite=given.overwrite,
+        progress=session.progress(),
+        record=lambda made: session.record(
+            seed=given.options.seed,
+            manifest_sha256=made.canaries.sha256,
+            earlier_manifest_sha256=None if made.earlier is None else made.earlier.manifest_sha256,
+        ),
+    )
+    power = made.canaries.power()
+    session.say(planted_summary(made, power))
+    session.document(
+        {
+            "corpus": str(made.corpus),
+            "manifest": str(made.manifest),
+            **_told(made.canaries, power),
+            "earlier": made.earlier,
+            "warnings": [*made.warnings, *power.warnings],
+        }
+    )
+    return None
 
 
 def _formats(templates: list[str], words: list[str] | None) -> list[Format | str]:
@@ -101,31 +106,75 @@ def _formats(templates: list[str], words: list[str] | None) -> list[Format | str
     return [one if has_unseen(one) else formats_from([one], words)[0] for one in templates]
 
 
-def _show(made: Planted, output: Output) -> None:
-    from coalmine.reports.terminal import planted_summary
-
-    power = made.canaries.power()
-    output.say(planted_summary(made, power))
-    output.document(
-        {
-            "corpus": str(made.corpus),
-            "manifest": str(made.manifest),
-            "planted": sum(canary.planted for canary in made.canaries),
-            "withheld": sum(not canary.planted for canary in made.canaries),
-            "references": {name: len(texts) for name, texts in made.canaries.references.items()},
-            "manifest_sha256": made.canaries.sha256,
-            "power": power,
-            "earlier": made.earlier,
-            "warnings": [*made.warnings, *power.warnings],
-        }
-    )
+def _told(canaries: CanarySet, power: Power) -> dict[str, Any]:
+    """What the JSON document says of canaries."""
+    return {
+        "planted": sum(canary.planted for canary in canaries),
+        "withheld": sum(not canary.planted for canary in canaries),
+        "references": {name: len(texts) for name, texts in canaries.references.items()},
+        "manifest_sha256": canaries.sha256,
+        "power": power,
+    }
 
 
-def _verify(directory: Path, output: Output) -> int:
+def _verify(directory: Path, session: Session) -> int:
     from coalmine.corpus.planting.verifying import verify_planted
     from coalmine.reports.terminal import verification_summary
 
-    found = verify_planted(directory, progress=output.progress())
-    output.say(verification_summary(found))
-    output.document(found)
+    found = verify_planted(directory, progress=session.progress())
+    session.say(verification_summary(found))
+    session.document(found)
     return 0 if found.ok else 2
+
+
+class Import(Arguments, frozen=True, kw_only=True):
+    """What `coalmine import` takes."""
+
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="memaudit-manifest.json, a SecretsSet of TensorFlow Privacy as JSON, or a table with text, in_out and copies."
+        ),
+    ]
+    out: Annotated[Path, out_option("Directory for canaries.json.")]
+    format: Annotated[
+        str | None,
+        typer.Option("--format", "-f", help="The format that all texts are members of, if there is one."),
+    ] = None
+    words: Words = None
+    options: ImportOptions
+    overwrite: Annotated[bool, Option("Replace the canaries.json that is there.")] = False
+
+
+@command("import")
+def import_(given: Import, session: Session) -> None:
+    """Make a canaries.json from another tool's canaries, for `coalmine expose` and `coalmine membership`.
+
+    Canaries that were left out keep the number of copies that they were meant to have. A table is a CSV, JSON Lines or a JSON list
+    of objects. Writes DIR/canaries.json, readable by you only.
+    """
+    from coalmine.corpus.planting.importing import import_canaries
+    from coalmine.corpus.planting.manifest import MANIFEST_NAME
+    from coalmine.reports.terminal import imported_summary
+    from coalmine.storage.files import make_directory, read_bytes
+
+    session.into(given.out, MANIFEST_NAME, recorded=False)
+    secret = None
+    if given.format is not None:
+        [secret] = formats_from([given.format], words_from(given.words))
+    imported = import_canaries(given.file, options=given.options, format=secret)
+    canaries, path = imported.canaries, make_directory(given.out) / MANIFEST_NAME
+    # A run that was killed after it had written the very same file is not in the way.
+    if path.exists() and not given.overwrite and read_bytes(path, "the manifest") != canaries.to_bytes():
+        raise InputError(f"{path} exists already; write to another directory, or allow --overwrite")
+    canaries.save(path)
+    power = canaries.power()
+    session.say(imported_summary(imported, path, power))
+    session.document(
+        {
+            "manifest": str(path),
+            "tool": imported.tool,
+            **_told(canaries, power),
+            "notes": imported.notes,
+        }
+    )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,22 +11,19 @@ from typer.core import TyperGroup
 
 from coalmine.audits.provenance.fit_options import FitOptions
 from coalmine.audits.provenance.options import By, ProvenanceOptions
-from coalmine.cli.model_argument import Loading, Where, model_alone, open_model, results_directory
-from coalmine.cli.options import Printing, TextFields, out_option
-from coalmine.cli.taking import Arguments, Part, takes
+from coalmine.cli.options import TextFields, Where, out_option
+from coalmine.cli.output import noted, placed
+from coalmine.cli.runner import Session, command, group
+from coalmine.cli.taking import Arguments, Part
 from coalmine.engines.options import EngineOptions
 from coalmine.errors import InputError
 from coalmine.models.options import LoadOptions
 from coalmine.records.options import Option
-from coalmine.storage.files import no_empty_directory
-from coalmine.storage.unfinished import sole_use
 
 if TYPE_CHECKING:
     from coalmine.audits.provenance.fit import Fit
     from coalmine.audits.provenance.repetition import IndexedCorpus
-    from coalmine.audits.provenance.results import Provenance
     from coalmine.audits.provenance.users import User
-    from coalmine.cli.output import Output
     from coalmine.corpus.files.documents import Fields
 
 # Where `coalmine provenance MODEL` keeps its shadow models: below the directory of its results.
@@ -45,24 +40,11 @@ class _ModelFirst(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-app = typer.Typer(
-    cls=_ModelFirst,
-    help="Was the text of these users used to train this model? MODEL alone fits and audits.",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+app = group(
+    "provenance",
+    "Was the text of these users used to train this model? MODEL alone fits and audits.",
+    _ModelFirst,
 )
-
-
-@app.callback(invoke_without_command=True)
-def _group(context: typer.Context) -> None:
-    """Was the text of these users used to train this model?
-
-    `coalmine provenance MODEL --suspects S.jsonl --reference R.jsonl --non-members N.jsonl` trains shadow models and asks the model; it is
-    the same as `coalmine provenance both MODEL`. The two stages can also be run one after the other.
-    """
-    if context.invoked_subcommand is None:
-        sys.stdout.write(context.get_help() + "\n")
 
 
 class UserFields(TextFields, frozen=True, kw_only=True):
@@ -127,55 +109,45 @@ class Fitting(Arguments, frozen=True, kw_only=True):
     counting: Annotated[FitOptions, Part(("bins", "scaling", "top", "seed"))]
     columns: UserFields
     running: EngineOptions
-    printing: Printing
 
 
-@app.command("fit")
-@takes
-def fit(given: Fitting) -> int:
+@command("fit", app)
+def fit(given: Fitting, session: Session) -> None:
     """Train shadow models on halves of the reference users, and the audit classifier on what they say of them.
 
     Nothing here asks the target. If it is stopped, run the same command again to resume; shadow models that are there are not trained
     again. Any number of audits can use the result.
     """
-    with given.printing.output() as output, ExitStack() as held:
-        from coalmine.cli.run_record import RUN_FILE, RunClock
-        from coalmine.storage.files import check_places, sha256_of_file
+    from coalmine.storage.files import sha256_of_file
 
-        clock = RunClock()
-        check_places(given.out, RUN_FILE)
-        users = _reference_users(
-            given.reference, given.columns, given.trainings, given.counting.seed, given.by
-        )
-        engine = held.enter_context(given.running.opened())
-        found = _fitted(given, users, given.out, engine, output)
-        clock.save(given.out, seed=given.counting.seed, reference_sha256=sha256_of_file(given.reference))
-        record = found.record
-        output.say(
-            f"{len(record.shadows)} shadow models on halves of {len(record.reference):,} reference users: {given.out}",
-            "Next: coalmine provenance audit MODEL --suspects SUSPECTS --non-members NON-MEMBERS --fit "
-            + str(given.out),
-        )
-        output.document(
-            {"fit": str(given.out), "shadows": len(record.shadows), "users": len(record.reference)}
-        )
-    return 0
+    session.into(given.out)
+    users = _reference_users(given.reference, given.columns, given.trainings, given.counting.seed, given.by)
+    record = _fitted(given.trainings, given.counting, users, given.out, given.like, session).record
+    session.record(seed=given.counting.seed, reference_sha256=sha256_of_file(given.reference))
+    session.say(
+        f"{len(record.shadows)} shadow models on halves of {len(record.reference):,} reference users: {given.out}",
+        f"Next: coalmine provenance audit MODEL --suspects SUSPECTS --non-members NON-MEMBERS --fit {given.out}",
+    )
+    session.document({"fit": str(given.out), "shadows": len(record.shadows), "users": len(record.reference)})
 
 
 def _fitted(
-    given: Any, users: list[User], out: Path, engine: Any, output: Output, like: Path | None = None
+    trainings: Trainings,
+    counting: FitOptions,
+    users: list[User],
+    out: Path,
+    like: Path | None,
+    session: Session,
 ) -> Fit:
     from coalmine.audits.provenance.fitting import fit_provenance
 
-    trainings, counting = given.trainings.options, given.counting
+    of, asked = trainings.options, trainings.asked()
     options = msgspec.structs.replace(
-        counting, shadows=trainings.shadows, recipe=trainings.recipe, vocabulary=trainings.vocabulary
+        counting, shadows=of.shadows, recipe=of.recipe, vocabulary=of.vocabulary
     )
-    asked = given.trainings.asked()
-    named = getattr(given, "like", None) or (
-        like if asked["preset"] is None and asked["train"] is None else None
+    return fit_provenance(
+        users, out, options, like=like, engine=session.engine, progress=session.progress(), **asked
     )
-    return fit_provenance(users, out, options, like=named, engine=engine, progress=output.progress(), **asked)
 
 
 def _reference_users(path: Path, columns: UserFields, trainings: Trainings, seed: int, by: By) -> list[User]:
@@ -244,23 +216,19 @@ class ProvenanceAudit(Arguments, frozen=True, kw_only=True):
     ]
     running: EngineOptions
     reveal: Annotated[bool, Option("Show the names of users; without it they are masked.")] = False
-    printing: Printing
 
 
-@app.command("audit")
-@takes
-def audit(given: ProvenanceAudit) -> int:
+@command("audit", app)
+def audit(given: ProvenanceAudit, session: Session) -> None:
     """Ask a model about the texts of suspects, and decide whose were used to train it.
 
     Writes provenance.json, readable by you only. With --non-members, each suspect gets a p-value, and the names that are found have the
     stated false-discovery rate. Run the same command again to resume a run that was stopped.
     """
-    with given.printing.output() as output:
-        from coalmine.audits.provenance.fitting import load_fit
+    from coalmine.audits.provenance.fitting import load_fit
 
-        fitted = None if given.fit is None else load_fit(given.fit)
-        reference = _users(given.reference, given.audited, "reference users")
-        return _audit(given, fitted, reference, output)
+    fitted = None if given.fit is None else load_fit(given.fit)
+    _audit(given, fitted, _users(given.reference, given.audited, "reference users"), session)
 
 
 class Both(ProvenanceAudit, frozen=True, kw_only=True):
@@ -269,45 +237,35 @@ class Both(ProvenanceAudit, frozen=True, kw_only=True):
     trainings: Trainings
 
 
-@app.command(_BOTH)
-@takes
-def both(given: Both) -> int:
+@command(_BOTH, app)
+def both(given: Both, session: Session) -> None:
     """Fit, then audit: train shadow models on --reference if there is no --fit, and ask the model about the suspects.
 
     Shadow models are trained as MODEL was, if `coalmine train` wrote it, and kept in the directory of the results. Without --reference and
     --fit no shadow models are used.
     """
-    with given.printing.output() as output, ExitStack() as held:
-        from coalmine.audits.provenance.fitting import load_fit
-        from coalmine.audits.provenance.overlaps import refuse_reference_users
+    from coalmine.audits.provenance.fitting import load_fit
+    from coalmine.audits.provenance.overlaps import refuse_reference_users
+    from coalmine.evidence.directories import audit_directory
 
-        fitted = None if given.fit is None else load_fit(given.fit)
-        reference: list[User] = []
-        options = given.audited.options
-        if given.reference is not None:
-            reference = _reference_users(
-                given.reference, given.audited.columns, given.trainings, options.seed, options.by
+    fitted = None if given.fit is None else load_fit(given.fit)
+    reference: list[User] = []
+    options, trainings = given.audited.options, given.trainings
+    if given.reference is not None:
+        reference = _reference_users(
+            given.reference, given.audited.columns, trainings, options.seed, options.by
+        )
+        if fitted is None:
+            if options.by == "user" and not options.drop_shared:  # before hours of training
+                refuse_reference_users(_users(given.audited.suspects, given.audited, "suspects"), reference)
+            place = (given.out or audit_directory(given.model, "provenance")) / FIT_FOLDER
+            counting = FitOptions(
+                bins=options.bins, scaling=options.scaling, top=options.top, seed=options.seed
             )
-            if fitted is None:
-                if options.by == "user" and not options.drop_shared:  # before hours of training
-                    refuse_reference_users(
-                        _users(given.audited.suspects, given.audited, "suspects"), reference
-                    )
-                place = results_directory(given.model, given.out, "provenance") / FIT_FOLDER
-                engine = held.enter_context(given.running.opened())
-                counting = FitOptions(
-                    bins=options.bins, scaling=options.scaling, top=options.top, seed=options.seed
-                )
-                asked = _FitOfBoth(given.trainings, counting)
-                fitted = _fitted(asked, reference, place, engine, output, like=_trained_here(given.model))
-        return _audit(given, fitted, reference, output)
-
-
-class _FitOfBoth(msgspec.Struct, frozen=True):
-    """What fitting takes, from a command that also audits."""
-
-    trainings: Trainings
-    counting: FitOptions
+            named = trainings.preset is not None or trainings.train is not None
+            like = None if named else _trained_here(given.model)
+            fitted = _fitted(trainings, counting, reference, place, like, session)
+    _audit(given, fitted, reference, session)
 
 
 def _trained_here(where: str) -> Path | None:
@@ -317,15 +275,15 @@ def _trained_here(where: str) -> Path | None:
     return Path(where) if (Path(where) / RECORD_FILE).is_file() else None
 
 
-def _audit(given: ProvenanceAudit, fitted: Fit | None, reference: list[User], output: Output) -> int:
+def _audit(given: ProvenanceAudit, fitted: Fit | None, reference: list[User], session: Session) -> None:
+    from coalmine.audits.provenance import table as tables
     from coalmine.audits.provenance.measuring import AuditedUsers, audit_provenance
+    from coalmine.audits.provenance.naming import without_names
     from coalmine.audits.provenance.results import RESULT_FILE
-    from coalmine.cli.run_record import RUN_FILE, RunClock
-    from coalmine.storage.files import check_places, sha256_of_file
+    from coalmine.storage.files import sha256_of_file
 
-    clock, asked = RunClock(), given.audited
-    place = results_directory(given.model, given.out, "provenance")
-    check_places(place, RESULT_FILE, RUN_FILE)
+    asked = given.audited
+    session.beside(given.model, "provenance", RESULT_FILE)
     corpora = {
         "suspects": asked.suspects,
         "others": asked.others,
@@ -341,31 +299,35 @@ def _audit(given: ProvenanceAudit, fitted: Fit | None, reference: list[User], ou
         reference,
         None if asked.members is None else _names(asked.members),
     )
-    with ExitStack() as held:
-        held.enter_context(no_empty_directory(place))
-        loading = Loading(options=given.loading)
-        model, directory = open_model(given.model, given.out, "provenance", loading)
-        held.enter_context(sole_use(directory))
-        beside = None if asked.reference_model is None else model_alone(asked.reference_model, loading)
-
-        def record(made: Provenance) -> None:
-            _save_record(clock, directory, made, given, [model, *([] if beside is None else [beside])])
-
-        result = audit_provenance(
-            model,
-            users,
-            asked.options,
-            fit=fitted,
-            reference_model=beside,
-            out=directory,
-            engine=held.enter_context(given.running.opened()),
-            progress=output.progress(),
-            record=record,
-            data_sha256=hashes,
-            indexed=indexed,
+    result = audit_provenance(
+        session.model(given.model),
+        users,
+        asked.options,
+        fit=fitted,
+        reference_model=None if asked.reference_model is None else session.model(asked.reference_model),
+        out=session.directory,
+        engine=session.engine,
+        progress=session.progress(),
+        record=lambda made: session.record(
+            seed=asked.options.seed, model=made.model, data_sha256=made.data_sha256
+        ),
+        data_sha256=hashes,
+        indexed=indexed,
+    )
+    for question in result.questions:
+        session.say(
+            tables.question_title(question),
+            "",
+            tables.users_table(result, question, reveal=given.reveal),
+            tables.more_users(result, question) or "",
+            "",
+            tables.statistics_table(result, question),
+            "",
+            *tables.in_plain_words(result, question),
+            "",
         )
-        _show(result, output, directory, reveal=given.reveal)
-    return 0
+    session.say(*noted(result.warnings), placed("Results", session.directory))
+    session.document(result if given.reveal else without_names(result))
 
 
 def _users(path: Path | None, asked: Audited, what: str) -> list[User]:
@@ -398,36 +360,3 @@ def _names(path: Path) -> set[str]:
             f"the list of members {path} is not UTF-8 ({problem.reason} at byte {problem.start})"
         ) from None
     return {name for line in lines if (name := line.strip())}
-
-
-def _save_record(
-    clock: Any, directory: Path, made: Provenance, given: ProvenanceAudit, models: list[Any]
-) -> None:
-    from coalmine.cli.run_record import identity_of, memory_of
-
-    clock.save(
-        directory,
-        seed=given.audited.options.seed,
-        engine=given.running.engine,
-        threads=given.running.threads,
-        model=made.model,
-        data_sha256=made.data_sha256,
-        **identity_of(*models),
-        **memory_of(*models),
-    )
-
-
-def _show(result: Provenance, output: Output, directory: Path, *, reveal: bool) -> None:
-    from coalmine.audits.provenance import table as tables
-    from coalmine.audits.provenance.naming import without_names
-    from coalmine.visible import visible
-
-    shown: list[Any] = []
-    for question in result.questions:
-        more = tables.more_users(result, question)
-        shown += [tables.question_title(question), "", tables.users_table(result, question, reveal=reveal)]
-        shown += ["" if more is None else more, "", tables.statistics_table(result, question), ""]
-        shown += [*tables.in_plain_words(result, question), ""]
-    notes = [visible(warning) for warning in result.warnings]
-    output.say(*shown, *(f"Note: {note}." for note in notes), f"Results: {visible(str(directory))}")
-    output.document(result if reveal else without_names(result))

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
-from coalmine.cli.options import Corpus, CorpusFields, Overwrite, Printing, out_option
-from coalmine.cli.taking import Arguments, takes
+from coalmine.cli.options import Corpus, CorpusFields, Overwrite, out_option
+from coalmine.cli.output import noted, placed
+from coalmine.cli.runner import Session, command
+from coalmine.cli.taking import Arguments
 from coalmine.corpus.redaction.options import RedactOptions
 from coalmine.records.options import Option
-from coalmine.storage.files import check_places, no_empty_directory
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -46,49 +47,40 @@ class Redact(Arguments, frozen=True, kw_only=True):
     ] = None
     overwrite: Overwrite = False
     columns: CorpusFields
-    printing: Printing
 
 
-@takes
-def command(given: Redact) -> int:
+@command("redact")
+def redact(given: Redact, session: Session) -> None:
     """Mask, replace or drop the secrets in a corpus, by kind, and record what was done without the secrets.
 
     All kinds that `coalmine scan` knows are masked unless something else is chosen. Writes DIR/corpus.* and DIR/redaction.json, readable by
     you only, and for a planted corpus DIR/canaries.json. A second scan finds nothing; everything else keeps its bytes.
     """
-    out = given.out
-    with given.printing.output() as output, no_empty_directory(out):
-        from coalmine.cli.run_record import RUN_FILE, RunClock
-        from coalmine.corpus.redaction.keys import SurrogateKey
-        from coalmine.corpus.redaction.redacting import redact
+    from coalmine.corpus.redaction.keys import SurrogateKey
+    from coalmine.corpus.redaction.redacting import redact
 
-        clock = RunClock()
-        check_places(out, RUN_FILE)
-        options = msgspec.structs.replace(
+    session.into(given.out)
+    report = redact(
+        given.corpus,
+        given.out,
+        key=SurrogateKey.read(given.key_file),
+        canaries=given.canaries,
+        options=msgspec.structs.replace(
             given.options, formats=tuple(given.format or ()), fields=given.columns.fields()
-        )
-        report = redact(
-            given.corpus,
-            out,
-            key=SurrogateKey.read(given.key_file),
-            canaries=given.canaries,
-            options=options,
-            overwrite=given.overwrite,
-            progress=output.progress(),
-            record=lambda made: clock.save(out, corpus_sha256=made.sha256_before),
-        )
-        table = _table(report)
-        shown: list[Any] = [] if table is None else [table, ""]
-        output.say(*shown, _summary(report, out))
-        output.document(report)
-    return 0
+        ),
+        overwrite=given.overwrite,
+        progress=session.progress(),
+        record=lambda made: session.record(corpus_sha256=made.sha256_before),
+    )
+    if report.kinds:
+        session.say(_table(report), "")
+    session.say(*_summary(report, given.out))
+    session.document(report)
 
 
-def _table(report: Redaction) -> Table | None:
+def _table(report: Redaction) -> Table:
     from coalmine.evidence.tables import plain_table, rights
 
-    if not report.kinds:
-        return None
     table = plain_table("kind", *rights("found", "masked", "replaced", "dropped"))
     for one in sorted(report.kinds, key=lambda one: -one.found):
         numbers = (one.found, one.masked, one.replaced, one.dropped)
@@ -96,9 +88,8 @@ def _table(report: Redaction) -> Table | None:
     return table
 
 
-def _summary(report: Redaction, out: Path) -> str:
+def _summary(report: Redaction, out: Path) -> list[str]:
     from coalmine.corpus.planting.recounting import recount_in_words
-    from coalmine.visible import visible
 
     lines = [
         f"Documents: {report.documents_before:,} before, {report.documents_after:,} after; {report.documents_changed:,} changed."
@@ -114,6 +105,4 @@ def _summary(report: Redaction, out: Path) -> str:
         lines.append(f"Surrogates: made with the key whose fingerprint is {report.key_fingerprint}.")
     if report.canaries is not None:
         lines.append(recount_in_words(report.canaries))
-    lines += [f"Note: {visible(warning)}." for warning in report.warnings]
-    lines.append(f"New corpus: {visible(str(out / report.corpus))}")
-    return "\n".join(lines)
+    return [*lines, *noted(report.warnings), placed("New corpus", out / report.corpus)]

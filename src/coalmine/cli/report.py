@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coalmine.cli.options import Printing, out_option
-from coalmine.cli.taking import Arguments, takes
+from coalmine.cli.options import out_option
+from coalmine.cli.output import placed
+from coalmine.cli.runner import Session, command
+from coalmine.cli.taking import Arguments
 from coalmine.errors import InputError
 from coalmine.records.options import Option
+from coalmine.visible import visible
 
 if TYPE_CHECKING:
     from coalmine.evidence.findings import Finding
@@ -57,44 +60,39 @@ class Report(Arguments, frozen=True, kw_only=True):
         ReportFormat.HTML
     )
     reveal: Annotated[bool, Option("Show the texts of canaries and of what came out (html).")] = False
-    printing: Printing
 
 
-@takes
-def command(given: Report) -> int:
+@command("report")
+def report(given: Report, session: Session) -> None:
     """Put the results of one or more runs on one page: the verdict, the findings, the figures and the record.
 
     The page is one file that loads nothing. What was not tested and what could not be measured is listed as such. Results of
     several models become one report that compares them.
     """
-    kind = given.format
+    from coalmine.audits.runs import read_runs
+    from coalmine.reports.reported import reported
+    from coalmine.storage.files import check_place
+
+    kind, target = given.format, given.out or Path(DEFAULT_NAMES[given.format])
     if given.reveal and kind is not ReportFormat.HTML:
         raise InputError(f"--reveal is for html: a report as {kind.value} holds no texts; leave it out")
-    with given.printing.output() as output:
-        from coalmine.audits.runs import read_runs
-        from coalmine.reports.reported import reported
-        from coalmine.storage.files import check_place
-        from coalmine.visible import visible
-
-        target = given.out or Path(DEFAULT_NAMES[kind])
-        if kind is not ReportFormat.PNG:
-            if target.is_dir():
-                target /= DEFAULT_NAMES[kind]
-            check_place(target)
-        reports = reported(read_runs(*given.runs))
-        written = _write(reports, target, kind, reveal=given.reveal)
-        for one in reports:
-            output.say(f"{visible(one.name)}: {visible(one.conclusion.sentence)}")
-            output.say(f"Findings: {_counts(one.findings)}.")
-        output.say(f"Report: {visible(str(target))}" if written else "No result can be drawn as a figure.")
-        output.document(
-            {
-                "report": str(target),
-                "written": [str(path) for path in written],
-                "verdicts": [one.conclusion.sentence for one in reports],
-            }
-        )
-    return 0
+    if kind is not ReportFormat.PNG:
+        if target.is_dir():
+            target /= DEFAULT_NAMES[kind]
+        check_place(target)
+    reports = reported(read_runs(*given.runs))
+    written = _write(reports, target, kind, reveal=given.reveal)
+    for one in reports:
+        session.say(f"{visible(one.name)}: {visible(one.conclusion.sentence)}")
+        session.say(f"Findings: {_counts(one.findings)}.")
+    session.say(placed("Report", target) if written else "No result can be drawn as a figure.")
+    session.document(
+        {
+            "report": str(target),
+            "written": [str(path) for path in written],
+            "verdicts": [one.conclusion.sentence for one in reports],
+        }
+    )
 
 
 def _write(reports: Sequence[ReportedRun], target: Path, kind: ReportFormat, *, reveal: bool) -> list[Path]:

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coalmine.cli.options import CorpusFields, OptionalCorpus, Overwrite, Printing, formats_from, out_option
-from coalmine.cli.taking import Arguments, takes
+from coalmine.cli.options import CorpusFields, OptionalCorpus, Overwrite, formats_from, out_option
+from coalmine.cli.output import noted, placed
+from coalmine.cli.runner import Session, command
+from coalmine.cli.taking import Arguments
 from coalmine.corpus.secrets.natural import NaturalOptions
 from coalmine.errors import InputError
 from coalmine.records.options import Option
-from coalmine.storage.files import check_places, no_empty_directory
+from coalmine.visible import visible
 
 if TYPE_CHECKING:
-    from coalmine.cli.output import Output
     from coalmine.corpus.secrets.canaries import NaturalCanaries
     from coalmine.corpus.secrets.results import KindFound, Scan
 
@@ -55,11 +56,10 @@ class ScanArguments(Arguments, frozen=True, kw_only=True):
     reveal: Annotated[bool, Option("Show the secrets and the names of users on the terminal.")] = False
     overwrite: Overwrite = False
     columns: CorpusFields
-    printing: Printing
 
 
-@takes
-def command(given: ScanArguments) -> int:
+@command("scan")
+def scan(given: ScanArguments, session: Session) -> None:
     """Find secrets in a corpus: personal numbers, payment cards, accounts, addresses, phone numbers, keys, and your own formats.
 
     Writes DIR/scan.json, which counts them by kind, user and number of copies and holds none of them; and DIR/occurrences.jsonl,
@@ -70,29 +70,26 @@ def command(given: ScanArguments) -> int:
     context, with references of its kind that do not occur in the corpus. With --records, no corpus is scanned: each row of a table
     is asked for one of its fields, and a CORPUS only counts the copies.
     """
-    out = given.out
-    with given.printing.output() as output, no_empty_directory(out):
-        if given.records is not None or given.template is not None:
-            _records(given, output)
-        elif given.corpus is None or given.field is not None:
-            raise InputError(
-                "scan needs a corpus, or --records TABLE with --template SENTENCE, and --field belongs to these; give one of the two"
-            )
-        else:
-            _scan(given, given.corpus, output)
-    return 0
+    from coalmine.corpus.planting.manifest import SECRETS_NAME
+
+    session.into(given.out, SECRETS_NAME)
+    if given.records is not None or given.template is not None:
+        _records(given, session)
+    elif given.corpus is None or given.field is not None:
+        raise InputError(
+            "scan needs a corpus, or --records TABLE with --template SENTENCE, and --field belongs to these; give one of the two"
+        )
+    else:
+        _scan(given, given.corpus, session)
 
 
-def _scan(given: ScanArguments, corpus: Path, output: Output) -> None:
+def _scan(given: ScanArguments, corpus: Path, session: Session) -> None:
     """Find the secrets of a corpus, write them down, and make canaries of them."""
-    from coalmine.cli.run_record import RUN_FILE, RunClock
     from coalmine.corpus.planting.manifest import SECRETS_NAME
     from coalmine.corpus.secrets.scanned import canaries_of_scan
     from coalmine.corpus.secrets.scanning import scan
 
-    out, clock = given.out, RunClock()
-    check_places(out, RUN_FILE, SECRETS_NAME)
-    formats = formats_from(given.format or [], None)
+    out, formats = given.out, formats_from(given.format or [], None)
     found = scan(
         corpus,
         out,
@@ -101,33 +98,30 @@ def _scan(given: ScanArguments, corpus: Path, output: Output) -> None:
         fields=given.columns.fields(),
         index=given.index,
         overwrite=given.overwrite,
-        progress=output.progress(),
-        record=lambda made: clock.save(out, corpus_sha256=made.corpus_sha256, seed=given.options.seed),
+        progress=session.progress(),
+        record=lambda made: session.record(corpus_sha256=made.corpus_sha256, seed=given.options.seed),
     )
     made = canaries_of_scan(out, corpus, given.options, formats=formats)
     made.canaries.save(out / SECRETS_NAME)
-    output.say(*_shown(found, out, reveal=given.reveal), *_measurable(made, out))
-    output.document(found)
+    session.say(*_shown(found, out, reveal=given.reveal), *_measurable(made, out))
+    session.document(found)
 
 
-def _records(given: ScanArguments, output: Output) -> None:
+def _records(given: ScanArguments, session: Session) -> None:
     """Make canaries of one field of a table."""
-    from coalmine.cli.run_record import RUN_FILE, RunClock
     from coalmine.corpus.outputs import exists_already
     from coalmine.corpus.planting.manifest import SECRETS_NAME
     from coalmine.corpus.secrets.people import canaries_of_records
     from coalmine.storage.files import make_directory
 
-    out, clock = given.out, RunClock()
     if given.records is None or given.template is None:
         raise InputError("--records TABLE and --template SENTENCE belong together; give both")
     if given.kinds is not None or given.format is not None or given.index is not None:
         raise InputError(
             "--kinds, --format and --index belong to a scan of a corpus; leave them out with --records"
         )
-    check_places(out, RUN_FILE, SECRETS_NAME)
-    if (out / SECRETS_NAME).exists() and not given.overwrite:
-        raise exists_already(out / SECRETS_NAME)
+    if (given.out / SECRETS_NAME).exists() and not given.overwrite:
+        raise exists_already(given.out / SECRETS_NAME)
     made = canaries_of_records(
         given.records,
         given.template,
@@ -136,21 +130,19 @@ def _records(given: ScanArguments, output: Output) -> None:
         corpus=given.corpus,
         fields=given.columns.fields(),
     )
-    make_directory(out)
-    made.canaries.save(out / SECRETS_NAME)
-    clock.save(out, seed=given.options.seed, manifest_sha256=made.canaries.sha256)
-    output.say(*_measurable(made, out))
+    made.canaries.save(make_directory(given.out) / SECRETS_NAME)
+    session.record(seed=given.options.seed, manifest_sha256=made.canaries.sha256)
+    session.say(*_measurable(made, given.out))
     kinds = Counter(str(one.kind) for one in made.canaries)
-    output.document({"secrets": len(made.canaries), "kinds": kinds, "left_out": sum(made.left_out.values())})
+    session.document({"secrets": len(made.canaries), "kinds": kinds, "left_out": sum(made.left_out.values())})
 
 
 def _measurable(made: NaturalCanaries, out: Path) -> list[str]:
     """How many secrets can be measured, why others cannot, and what to do next."""
     from coalmine.corpus.planting.manifest import SECRETS_NAME
     from coalmine.corpus.secrets.canaries import left_out_in_words
-    from coalmine.visible import visible
 
-    lines = [f"Note: {visible(line)}." for line in left_out_in_words(made.left_out)]
+    lines = noted(left_out_in_words(made.left_out))
     if not len(made.canaries):
         return [*lines, "No secret can be measured."]
     place, number = visible(str(out / SECRETS_NAME)), len(made.canaries)
@@ -163,7 +155,6 @@ def _measurable(made: NaturalCanaries, out: Path) -> list[str]:
 
 def _shown(found: Scan, out: Path, *, reveal: bool) -> list[Any]:
     from coalmine.corpus.secrets.results import DISTINCT_FILE
-    from coalmine.visible import visible
 
     shown: list[Any] = [f"Documents: {found.documents:,}; text: {found.bytes / 1e6:,.1f} MB.", ""]
     if found.occurrences or any(kind.specimens or kind.shaped for kind in found.kinds):
@@ -184,7 +175,7 @@ def _shown(found: Scan, out: Path, *, reveal: bool) -> list[Any]:
             f"Users with a secret: {found.users:,}; those with the most:",
             _users_table(found, out, reveal=reveal),
         ]
-    return [*shown, "", f"The secrets themselves, for you only: {visible(str(out / DISTINCT_FILE))}"]
+    return [*shown, "", placed("The secrets themselves, for you only", out / DISTINCT_FILE)]
 
 
 def _kinds_table(found: Scan) -> Any:
@@ -232,7 +223,6 @@ def _texts(out: Path) -> dict[tuple[int, int], str]:
 
 def _repeated_table(found: Scan, texts: dict[tuple[int, int], str] | None) -> Any:
     from coalmine.evidence.tables import plain_table, rights
-    from coalmine.visible import visible
 
     table = plain_table("kind", "secret", *rights("copies", "documents", "first in"))
     for one in found.repeated[:_SHOWN]:
@@ -246,7 +236,6 @@ def _repeated_table(found: Scan, texts: dict[tuple[int, int], str] | None) -> An
 def _users_table(found: Scan, out: Path, *, reveal: bool) -> Any:
     from coalmine.corpus.secrets.results import users_in
     from coalmine.evidence.tables import Right, plain_table
-    from coalmine.visible import visible
 
     listed = {one.user for one in found.by_user[:_SHOWN]}
     names = (

@@ -11,10 +11,11 @@ from typing import Annotated
 
 import typer
 
-from coalmine.cli.options import Printing, Seed
-from coalmine.cli.output import print_json
+from coalmine.cli.options import Seed
+from coalmine.cli.output import Output, print_json
+from coalmine.cli.runner import Session, command
 from coalmine.cli.streams import write_stderr
-from coalmine.cli.taking import Arguments, Part, takes
+from coalmine.cli.taking import Arguments, Part
 from coalmine.errors import InputError
 from coalmine.models.options import LoadOptions
 from coalmine.records.options import Option
@@ -51,11 +52,10 @@ class Serve(Arguments, frozen=True, kw_only=True):
         ),
     ] = 32
     seed: Seed = 0
-    printing: Printing
 
 
-@takes
-def command(given: Serve) -> int:
+@command("serve")
+def serve(given: Serve, session: Session) -> None:
     """Serve a local model to any client that speaks OpenAI's completions, until Ctrl-C.
 
     The log-probabilities of prompts (`echo` with `logprobs`) are those that the audits measure. A model with a chat template answers
@@ -80,19 +80,18 @@ def command(given: Serve) -> int:
             key=key,
             seed=given.seed,
             batch=given.batch,
-            log=None if given.printing.quiet else _log,
+            log=None if session.quiet else _log,
         ) as server,
         contextlib.suppress(KeyboardInterrupt),
     ):
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # which acts like Ctrl-C
-        _print_address(server.url, given.name or model.name, given.printing)
+        _print_address(server.url, given.name or model.name, session)
         while True:
             time.sleep(3600)
     if server.is_computing:
         # An interpreter that ends while a thread is inside torch aborts; nothing is left to be written.
         sys.stdout.flush()
         os._exit(0)
-    return 0
 
 
 def _key_from(variable: str | None) -> str | None:
@@ -108,10 +107,10 @@ def _log(line: str) -> None:
     write_stderr(f"{visible(line)}\n")
 
 
-def _print_address(url: str, name: str, printing: Printing) -> None:
+def _print_address(url: str, name: str, output: Output) -> None:
     """Print one line at once, so that the program that started the server can read the address."""
-    if printing.json:
+    if output.json:
         print_json({"url": url, "model": name}, one_line=True)
-    elif not printing.quiet:
+    elif not output.quiet:
         sys.stdout.write(visible(f"Serving {name!r} at {url}; stop it with Ctrl-C.") + "\n")
         sys.stdout.flush()

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coalmine.audits.survival.options import SftSettings
-from coalmine.cli.options import Printing, out_option
-from coalmine.cli.taking import Arguments, Changes, takes
+from coalmine.cli.options import out_option
+from coalmine.cli.output import placed
+from coalmine.cli.runner import Session, command
+from coalmine.cli.taking import Arguments, Changes
 from coalmine.errors import InputError
 from coalmine.records.options import Option
 
@@ -45,11 +47,10 @@ class Survive(Arguments, frozen=True, kw_only=True):
     out: Annotated[
         Path | None, out_option("Directory for survival.json; default: that of the canaries.json.")
     ] = None
-    printing: Printing
 
 
-@takes
-def command(given: Survive) -> int:
+@command("survive")
+def survive(given: Survive, session: Session) -> int:
     """Check before any training is spent which canaries reach the loss of TRL's SFTTrainer, and what removes the others.
 
     The rows are prepared by a real SFTTrainer with your tokenizer and settings and a tiny random model, and read through its data
@@ -57,21 +58,17 @@ def command(given: Survive) -> int:
     you only, from which `coalmine report` finds canaries that were never trained on. Exits with 2 if a planted canary never reaches
     the loss.
     """
-    with given.printing.output() as output:
-        from coalmine.audits.survival.measuring import survival_of
-        from coalmine.corpus.planting.manifest import CanarySet
-        from coalmine.corpus.survival.results import SURVIVALS
-        from coalmine.storage.files import check_places
-        from coalmine.visible import visible
+    from coalmine.audits.survival.measuring import survival_of
+    from coalmine.corpus.planting.manifest import CanarySet
+    from coalmine.corpus.survival.results import SURVIVALS
 
-        canaries = CanarySet.load(given.canaries)
-        directory = given.out or (given.canaries if given.canaries.is_dir() else given.canaries.parent)
-        check_places(directory, SURVIVALS.file)
-        with _trainer(given, canaries) as trainer:
-            found = survival_of(trainer, canaries, data=given.data)
-        path = SURVIVALS.save(directory, found)
-        output.say(str(found), f"Results: {visible(str(path))}")
-        output.document(found)
+    canaries = CanarySet.load(given.canaries)
+    directory = given.out or (given.canaries if given.canaries.is_dir() else given.canaries.parent)
+    session.into(directory, SURVIVALS.file, recorded=False)
+    with _trainer(given, canaries) as trainer:
+        found = survival_of(trainer, canaries, data=given.data)
+    session.say(str(found), placed("Results", SURVIVALS.save(directory, found)))
+    session.document(found)
     return 2 if found.never else 0
 
 

@@ -1,4 +1,4 @@
-"""`coalmine train`: train a reference model, or one for each of several presets and seeds."""
+"""`coalmine train` and `coalmine finetune`: reference models from nothing, and checkpoints that are trained further."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coalmine.audits.watching.options import WatchOptions
-from coalmine.cli.options import CorpusFields, Printing, out_option
-from coalmine.cli.taking import Arguments, Changes, Part, takes
+from coalmine.cli.options import CorpusFields, out_option
+from coalmine.cli.run_record import RUN_FILE
+from coalmine.cli.runner import Session, command
+from coalmine.cli.streams import write_stderr
+from coalmine.cli.taking import Arguments, Changes, Part
 from coalmine.engines.options import EngineOptions
 from coalmine.errors import SomeFailedError
 from coalmine.records.options import SEED, Option
 from coalmine.storage.files import check_places
+from coalmine.training.finetuning.options import FinetuningOptions
 from coalmine.training.options import TrainingOptions
 from coalmine.training.private.options import PREFIX, PrivateOptions
 
@@ -21,9 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from coalmine.audits.watching.measuring import ExposureWatch
-    from coalmine.cli.output import Output
-    from coalmine.cli.run_record import RunClock
     from coalmine.training.family import TrainedModel
+    from coalmine.training.finetuning.tuner import FinetunedModel
 
 
 class Train(Arguments, frozen=True, kw_only=True):
@@ -54,88 +57,69 @@ class Train(Arguments, frozen=True, kw_only=True):
     watch: Annotated[Path | None, Option("canaries.json whose exposure to record during training.")] = None
     watching: Annotated[WatchOptions, Part(("every", "method"), prefix="watch_")]
     columns: CorpusFields
-    printing: Printing
 
 
-@takes
-def command(given: Train) -> int:
+@command("train")
+def train(given: Train, session: Session) -> int:
     """Train a reference model until its validation loss no longer falls.
 
     If it is stopped by Ctrl-C or killed, run the same command again to resume; the result has the same bytes. Writes
     model.safetensors, config.json and training.json to --out. With several presets or seeds, it trains every combination, and --engine
     processes:4 trains four at a time; if one fails, the others are still finished, and the exit code is 2.
     """
-    presets, seeds = given.preset or ["char-lstm"], given.seed or [0]
-    with given.printing.output() as output:
-        from coalmine.cli.run_record import RunClock
+    from coalmine.training.trainer import directories_of_family, train, train_family
 
-        if len(presets) == len(seeds) == 1:
-            return _train_one(given, presets[0], seeds[0], output, RunClock())
-        return _train_family(given, presets, seeds, output, RunClock())
-
-
-def _train_one(given: Train, preset: str, seed: int, output: Output, clock: RunClock) -> int:
-    from coalmine.cli.run_record import RUN_FILE
-    from coalmine.training.trainer import train
-
-    check_places(given.out, RUN_FILE)
-    watches = _watches(given)
-    watch = None if watches is None else watches(seed)
-    trained = train(given.data, preset=preset, seed=seed, watch=watch, **_shared(given, output))
-    output.document(_told(trained, output, clock))
-    return 0
-
-
-def _train_family(given: Train, presets: list[str], seeds: list[int], output: Output, clock: RunClock) -> int:
-    from coalmine.cli.run_record import RUN_FILE
-    from coalmine.training.trainer import directories_of_family, train_family
-
+    presets, seeds, watches = given.preset or ["char-lstm"], given.seed or [0], _watches(given)
+    if len(presets) == len(seeds) == 1:
+        session.into(given.out)
+        watch = None if watches is None else watches(seeds[0])
+        trained = train(given.data, preset=presets[0], seed=seeds[0], watch=watch, **_shared(given, session))
+        session.document(_trained(trained, session))
+        return 0
     for directory, _, _ in directories_of_family(given.out, presets, seeds):
         check_places(directory, RUN_FILE)
     failure: SomeFailedError | None = None
     try:
-        trained = train_family(
-            given.data, presets=presets, seeds=seeds, watch=_watches(given), **_shared(given, output)
+        family = train_family(
+            given.data, presets=presets, seeds=seeds, watch=watches, **_shared(given, session)
         )
     except SomeFailedError as problem:
-        failure, trained = problem, problem.complete
-    document: dict[str, Any] = {"models": [_told(one, output, clock) for one in trained]}
-    if failure is None:
-        output.document(document)
-        return 0
-    from coalmine.cli.streams import write_stderr
-
-    document["failed"] = {str(directory): problem.shown() for directory, problem in failure.failed.items()}
-    output.document(document)
-    write_stderr(f"coalmine: {failure.shown()}\n")
-    return 2
+        failure, family = problem, problem.complete
+    document: dict[str, Any] = {"models": [_trained(one, session) for one in family]}
+    if failure is not None:
+        document["failed"] = {str(directory): one.shown() for directory, one in failure.failed.items()}
+        write_stderr(f"coalmine: {failure.shown()}\n")
+    session.document(document)
+    return 0 if failure is None else 2
 
 
-def _shared(given: Train, output: Output) -> dict[str, Any]:
-    """What one training and a family both take."""
+def _shared(given: Train | Finetune, session: Session) -> dict[str, Any]:
+    """What all trainings take."""
     return {
         "out": given.out,
         "valid": given.valid,
         # If none is named, the fields that the canaries were planted with.
         "fields": None if given.columns == CorpusFields() else given.columns.fields(),
-        "progress": output.progress(),
+        "progress": session.progress(),
         "engine": given.running.engine,
         **given.options,
         **given.private,
     }
 
 
-def _told(trained: TrainedModel, output: Output, clock: RunClock) -> dict[str, Any]:
-    """Write the record of the run, and report how a training ended; the JSON document about it."""
-    from coalmine.cli.run_record import RUN_FILE
+def _trained(made: TrainedModel, session: Session) -> dict[str, Any]:
+    """Report how a training ended; the JSON document about it."""
     from coalmine.reports.terminal import training_summary
 
+    _record(made, session)
+    session.say(training_summary(made))
+    return {"model": str(made.path), "trained_now": made.trained_now, "training": made.record}
+
+
+def _record(made: TrainedModel | FinetunedModel, session: Session) -> None:
     # A training that was killed after its last file was written has no record of its run yet.
-    if trained.trained_now or not (trained.path / RUN_FILE).exists():
-        record = trained.record
-        clock.save(trained.path, seed=record.options.seed, data_sha256=record.data_sha256)
-    output.say(training_summary(trained))
-    return {"model": str(trained.path), "trained_now": trained.trained_now, "training": trained.record}
+    if made.trained_now or not (made.path / RUN_FILE).exists():
+        session.record(made.path, seed=made.record.options.seed, data_sha256=made.record.data_sha256)
 
 
 def _watches(given: Train) -> Callable[[int], ExposureWatch] | None:
@@ -147,3 +131,39 @@ def _watches(given: Train) -> Callable[[int], ExposureWatch] | None:
 
     canaries = CanarySet.load(given.watch)
     return lambda seed: ExposureWatch(canaries, given.watching, seed=seed)
+
+
+class Finetune(Arguments, frozen=True, kw_only=True):
+    """What `coalmine finetune` takes."""
+
+    base: Annotated[Path, typer.Argument(help="The directory of a causal transformers checkpoint.")]
+    data: Annotated[
+        Path,
+        typer.Argument(metavar="CORPUS", help="A corpus, or the directory that `coalmine plant` wrote."),
+    ]
+    out: Annotated[Path, out_option("Directory for the model, or for the adapter with --lora-rank.")]
+    valid: Annotated[Path | None, Option("Validation corpus; without it, some documents are held out.")] = (
+        None
+    )
+    options: Annotated[dict[str, Any], Changes(FinetuningOptions)]
+    private: Annotated[dict[str, Any], Changes(PrivateOptions, prefix=PREFIX)]
+    running: Annotated[EngineOptions, Part(("engine",))]
+    columns: CorpusFields
+
+
+@command("finetune")
+def finetune(given: Finetune, session: Session) -> None:
+    """Fine-tune a causal Hugging Face checkpoint on a corpus, in full or with LoRA, for a fixed number of epochs.
+
+    If it is stopped by Ctrl-C or killed, run the same command again to resume; the result has the same bytes. Writes the model with its
+    tokenizer, or with --lora-rank an adapter that names its base, and finetuning.json to --out, which every audit takes at once. With
+    --dp-epsilon it trains privately: no document (or user) can change the weights by more than noise hides, and card.md has the claim.
+    """
+    from coalmine.reports.terminal import finetuning_summary
+    from coalmine.training.finetuning.tuner import finetune
+
+    session.into(given.out)
+    tuned = finetune(given.base, given.data, **_shared(given, session))
+    _record(tuned, session)
+    session.say(finetuning_summary(tuned))
+    session.document({"model": str(tuned.path), "trained_now": tuned.trained_now, "finetuning": tuned.record})

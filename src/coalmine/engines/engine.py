@@ -109,8 +109,8 @@ def engine_named(name: str, *, threads: int = 1, unit_minutes: float | None = No
 
         if unit_minutes is not None:
             raise InputError(
-                "the engine here runs units in this process, and cannot end one that takes too long; leave --unit-minutes out, or use "
-                "--engine processes:N"
+                "the engine here runs units in this process, and cannot end one that takes too long; leave unit_minutes out, or use "
+                "the engine processes:N"
             )
         return Here(threads=threads)
     if kind == "processes":

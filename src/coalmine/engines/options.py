@@ -19,8 +19,6 @@ class EngineOptions(Options, frozen=True, kw_only=True):
     Attributes:
         engine: "here", "processes:N", or "ray" with or without the address of a cluster.
         threads: threads of each worker; another number may change the last bits of results.
-        unit_minutes: how long a unit of work may take, with loading the model, before its worker is ended and the unit counts as not
-            measured; None for as long as it needs, as always "here".
 
     >>> EngineOptions(engine="processes:4").threads
     1
@@ -30,15 +28,9 @@ class EngineOptions(Options, frozen=True, kw_only=True):
     threads: Annotated[
         int, Option("Threads of each worker; another number may change the last digits.", least=1)
     ] = 1
-    unit_minutes: Annotated[
-        float | None,
-        Option(
-            "End a unit of work that takes longer than this; what it was to measure is reported as not measured."
-        ),
-    ] = None
 
     def opened(self) -> AbstractContextManager[Engine]:
         """The engine, which is closed at the end of the block."""
         from coalmine.engines.engine import open_engine
 
-        return open_engine(self.engine, threads=self.threads, unit_minutes=self.unit_minutes)
+        return open_engine(self.engine, threads=self.threads)

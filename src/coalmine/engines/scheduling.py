@@ -278,7 +278,7 @@ class _Schedule:
             self._pool.replace(worker)
             assigned = self._running.pop(worker)
             problem = WorkerLostError(
-                f"a unit of work was ended because it took longer than {minutes:g} minutes; raise --unit-minutes, and run the same command "
+                f"a unit of work was ended because it took longer than {minutes:g} minutes; raise unit_minutes, and run the same command "
                 "to resume"
             )
             yield assigned.job, self._failed(assigned, worker, problem)

@@ -9,7 +9,7 @@ from audits.membership.test_membership import DIGITS, model_with_memory, planted
 from coalmine import Canary, CanarySet, Format, ScriptedModel, check, expose, parse_policy, read_run
 from coalmine.audits import read_membership
 from coalmine.audits.membership.score_files import read_score_file
-from coalmine.cli.membership import command
+from coalmine.cli.membership import membership as command
 from coalmine.errors import CoalmineError
 
 

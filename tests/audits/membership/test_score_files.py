@@ -10,7 +10,7 @@ from scipy.stats import mannwhitneyu
 from coalmine import membership_of_scores
 from coalmine.audits import membership_of_file
 from coalmine.audits.membership.score_files import read_scores
-from coalmine.cli.membership import command
+from coalmine.cli.membership import membership as command
 from coalmine.errors import InputError
 from coalmine.statistics import exposures_among
 

@@ -16,7 +16,7 @@ from coalmine.audits.recitation import answers as recitation_answers
 from coalmine.audits.recitation.curves import draw_recitation
 from coalmine.audits.recitation.examples import masked_text
 from coalmine.audits.recitation.table import in_plain_words
-from coalmine.cli.recite import command
+from coalmine.cli.recite import recite as command
 from coalmine.corpus import build_index, embedded_documents
 from coalmine.engines.ledger import Ledger
 from coalmine.errors import CorpusError, InputError, ModelOutputError, NoNumberError, NotMeasurableError

@@ -7,15 +7,15 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from coalmine.cli import count, dedup, index
+from coalmine.cli import dedup, index
 from coalmine.errors import InputError, ModelError
 from coalmine.models import WordTokenizer
 from models.tiny_transformers import byte_level
 
 app = typer.Typer()
-app.command("index")(index.command)
-app.command("count")(count.command)
-app.command("dedup")(dedup.command)
+app.command("index")(index.index)
+app.command("count")(index.count)
+app.command("dedup")(dedup.dedup)
 
 
 def run(*arguments):
