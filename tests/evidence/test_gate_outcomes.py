@@ -102,7 +102,9 @@ def test_lower_limits_share_their_level():
     best = reference_exposure(1.0, np.arange(2.0, 1002.0))
     assert lower_limit(best, 0.95) == best.low
     assert lower_limit(best, 1 - 0.05 / 60) == pytest.approx(-math.log2(1 - (0.025 / 60) ** (1 / 1000)))
-    guided = msgspec.structs.replace(best, method="guided", value=12.0, low=10.0, high=14.0)
+    guided = msgspec.structs.replace(
+        best, method="guided", status="measured", value=12.0, low=10.0, high=14.0
+    )
     assert 8.0 < lower_limit(guided, 1 - 0.05 / 60) < 10.0
     exact = exact_exposure(1, 1024)
     assert lower_limit(exact, 0.999999) == 10.0

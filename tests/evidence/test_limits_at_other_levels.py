@@ -34,7 +34,6 @@ def test_other_limits_widen_as_a_normal_error_does_or_one_of_few_runs():
 
 
 def test_limits_that_stay_and_limits_that_cannot_be_widened():
-    assert lower_limit(interval(None, None, 3.0), 0.5) == -math.inf
     assert lower_limit(interval(12.0, 12.0, 12.0, confidence=None), 0.999) == 12.0
     nothing_above = interval(None, 10.0, None)
     assert lower_limit(nothing_above, 0.95) == lower_limit(nothing_above, 0.9) == 10.0

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from coalmine.errors import AlteredError, InputError
+from coalmine.errors import AlteredError, ContradictionError, InputError
 from coalmine.records.contradictions import refuse_contradictions
 from coalmine.storage.decoding import UndecodableError, decode_json, names_twice, shown_schema
 from coalmine.storage.files import PRIVATE, PUBLIC, read_bytes, sha256_of_file, to_json, write_bytes
@@ -99,8 +99,8 @@ def decoded(
                     f"{path} is not what was written: it has a field twice; restore it, or make {what} again"
                 )
             return document
-    except UndecodableError as problem:
-        raise InputError(f"{path} is damaged ({problem}); restore it, or make {what} again") from None
+    except UndecodableError as problem:  # its checksum was made anew
+        raise ContradictionError(f"{path} contradicts itself: {problem}; make {what} again") from None
     raise InputError(
         f"{path} has the schema {shown_schema(found)}, but this version of coalmine reads {schema!r}; make {what} again"
     )

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 import msgspec
 
+from coalmine.errors import ContradictionError
+
 Status = Literal["measured", "lower_bound", "not_measured"]
+
+# Numbers of results, by what they can be up to rounding; msgspec refuses others when it reads a file.
+Share = Annotated[float, msgspec.Meta(ge=-1e-9, le=1 + 1e-9)]
+Level = Annotated[float, msgspec.Meta(gt=0, lt=1)]
+Amount = Annotated[float, msgspec.Meta(ge=0)]
+# Log-perplexities are sums that a server may round.
+Bits = Annotated[float, msgspec.Meta(ge=-1e-3)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Positive = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
+# A place among the members of a format, which may be more than 64 bits hold.
+Place = Annotated[int, msgspec.Meta(ge=1)]
+# Limits and values are computed by different sums and logarithms.
+_ROUNDING = 1e-9
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
@@ -15,7 +31,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 
     `status` is "measured" (value, low and high are numbers), "lower_bound" (value is None: all that is known is that the
     quantity is at least `low`) or "not_measured" (no number at all; `statement` says why). A quantity that could not be
-    measured never has a value, so that it cannot be read as zero.
+    measured never has a value, so that it cannot be read as zero. Numbers that contradict each other are refused.
 
     >>> from coalmine.statistics import exact_exposure
     >>> found = exact_exposure(1, 1024)  # in bits
@@ -31,14 +47,31 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     low: float | None
     high: float | None
     # None where the number is exact and the interval is the number itself.
-    confidence: float | None
+    confidence: Level | None
     # How many scores the estimate rests on, and how many equally weighted ones they are worth where weights differ.
-    n: int
-    effective_n: float | None = None
+    n: Annotated[int, msgspec.Meta(ge=0)]
+    effective_n: Amount | None = None
     # The estimate in a sentence.
     statement: str
     assumptions: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        there = [number for number in (self.low, self.value, self.high) if number is not None]
+        fits = {
+            "measured": self.value is not None,
+            "lower_bound": self.value is None and self.low is not None,
+            "not_measured": not there,
+        }
+        in_order = all(
+            low <= high or math.isclose(low, high, rel_tol=_ROUNDING, abs_tol=_ROUNDING)
+            for low, high in itertools.pairwise(there)
+        )
+        if not (fits[self.status] and in_order and all(map(math.isfinite, there))):
+            raise ContradictionError(
+                f"an estimate that is {self.status.replace('_', ' ')} has the value {self.value} and the limits {self.low} and "
+                f"{self.high}, which contradict each other"
+            )
 
     @classmethod
     def not_measured(cls, method: str, reason: str, n: int = 0) -> Self:

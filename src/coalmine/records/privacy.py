@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
 
-from coalmine.records.contradictions import count_problems, in_range, share_problems
+from coalmine.records.estimate import Amount, Positive, Share
 
 PrivacyUnit = Literal["document", "user"]
 NoiseOrigin = Literal["system", "seed"]
@@ -25,21 +25,21 @@ class PrivacyClaim(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     # None where there was no noise, and so nothing is claimed.
-    epsilon: float | None
-    delta: float
+    epsilon: Amount | None
+    delta: Share
     # Which accountant gave epsilon: "PLD", or "RDP" where the other one has no finite answer.
     accountant: str
     # What the RDP accountant gives for the same training.
-    rdp_epsilon: float | None
+    rdp_epsilon: Amount | None
     unit: PrivacyUnit
     # How many there were, and with which probability each was in a step, by a coin of its own.
-    units: int
-    sampling_rate: float
-    steps: int
+    units: Positive
+    sampling_rate: Share
+    steps: Positive
     # The standard deviation of the noise on the sum of clipped gradients, divided by `clip`.
-    noise_multiplier: float
+    noise_multiplier: Amount
     # The largest norm that the gradient of a unit kept.
-    clip: float
+    clip: Amount
     # Where the key of the noise came from; the key itself is in no record.
     noise_from: NoiseOrigin
     optimizer: str
@@ -89,17 +89,3 @@ def claim_of_model(description: Mapping[str, Any]) -> DescribedClaim | None:
         return None
     sane = claim is not None and 0 <= claim.epsilon < math.inf and 0 <= claim.delta < 1
     return claim if sane else None
-
-
-def claim_problems(claim: PrivacyClaim) -> Iterator[str]:
-    """What cannot be true in a claim."""
-    yield from in_range("the claimed epsilon", claim.epsilon, 0)
-    yield from in_range("the epsilon by RDP", claim.rdp_epsilon, 0)
-    yield from in_range("the noise multiplier", claim.noise_multiplier, 0)
-    yield from in_range("the norm of clipping", claim.clip, 0)
-    yield from share_problems("the claimed delta", claim.delta)
-    yield from share_problems("the sampling rate", claim.sampling_rate)
-    for what, number in (("units", claim.units), ("private steps", claim.steps)):
-        yield from count_problems(f"the number of {what}", number, 1)
-    if (claim.epsilon is None) != (claim.noise_multiplier == 0):
-        yield "it claims an epsilon without noise, or has noise and claims none"

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
 
-from coalmine.errors import InputError
-from coalmine.records.contradictions import (
-    count_problems,
-    estimate_problems,
-    in_range,
-    refuse_contradictions,
-    twice,
-)
-from coalmine.records.estimate import Estimate, Status
+from coalmine.errors import ContradictionError
+from coalmine.records.estimate import Bits, Count, Estimate, Status
 from coalmine.storage.decoding import without_values
-
-# Methods whose estimates may end beyond what a space allows, because a curve does not know the size of the space.
-BEYOND_THE_SPACE = frozenset({"extrapolated"})
 
 When = Literal["start", "step", "epoch", "end"]
 
@@ -31,13 +19,16 @@ class SeenCanary(msgspec.Struct, frozen=True, kw_only=True):
     """The exposure of one canary at one moment, in bits: what a report needs of it."""
 
     canary_id: str
-    repetitions: int
+    repetitions: Count
     # None in what earlier versions wrote.
     format_id: str | None = None
     status: Status
-    exposure: float | None
-    low: float | None
-    high: float | None = None
+    exposure: Bits | None
+    low: Bits | None
+    high: Bits | None = None
+
+    def __post_init__(self) -> None:
+        _ = self.estimate  # which checks its numbers
 
     @property
     def estimate(self) -> Estimate:
@@ -69,58 +60,14 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_moments(path: Path, moments: Sequence[Moment]) -> None:
-    """Refuse what was seen during a training if a report cannot read it, or if it cannot be true."""
+    """Refuse what was seen during a training if a report cannot read it."""
     try:
-        seen = msgspec.convert([moment.seen for moment in moments], list[list[SeenCanary]])
-    except msgspec.ValidationError as problem:
-        raise InputError(
-            f"{path} is damaged (what was seen during training: {without_values(str(problem))}); restore it, or train again"
+        msgspec.convert([moment.seen for moment in moments], list[list[SeenCanary]])
+    except (msgspec.ValidationError, ContradictionError) as problem:
+        why = without_values(str(problem))
+        raise ContradictionError(
+            f"{path} contradicts itself: what was seen during training ({why}); train again"
         ) from None
-    steps = [moment.step for moment in moments]
-    refuse_contradictions(path, _moment_problems(steps, seen), "the training")
-
-
-def _moment_problems(steps: Sequence[int], seen_at: Sequence[Sequence[SeenCanary]]) -> Iterator[str]:
-    if any(one > other for one, other in itertools.pairwise(steps)):
-        yield "what was seen during training is not in the order of its steps"
-    for step, seen in zip(steps, seen_at, strict=True):
-        yield from twice(f"step {step}: canary", [one.canary_id for one in seen])
-        for one in seen:
-            name = f"step {step}: canary {one.canary_id!r}"
-            yield from estimate_problems(name, one.estimate, 0)
-            yield from count_problems(f"{name}: the number of copies", one.repetitions)
-
-
-class Limits(NamedTuple):
-    """What the exposure of a canary can be at most, in bits.
-
-    `value` is for its value and its lower limit, `high` for its upper limit.
-    """
-
-    value: float
-    high: float = math.inf
-
-
-def limit_problems(
-    watch: Mapping[str, Any] | None,
-    moments: Sequence[Moment],
-    limits_of: Callable[[SeenCanary], Limits | None],
-) -> Iterator[str]:
-    """Exposures during a training that are above what is possible; `limits_of` returns None where that is not known."""
-    if (watch or {}).get("method") in BEYOND_THE_SPACE:
-        return
-    for moment in moments:
-        for one in seen_at(moment):
-            limits = limits_of(one)
-            if limits is None:
-                continue
-            name = f"step {moment.step}: canary {one.canary_id!r}"
-            for part, number, most in (
-                ("value", one.exposure, limits.value),
-                ("lower limit", one.low, limits.value),
-                ("upper limit", one.high, limits.high),
-            ):
-                yield from in_range(f"{name}: the {part}", number, 0, most)
 
 
 def seen_at(moment: Moment) -> list[SeenCanary]:

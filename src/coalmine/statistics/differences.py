@@ -31,6 +31,7 @@ from numpy.typing import ArrayLike
 from coalmine.errors import InputError, NotMeasurableError
 from coalmine.randomness import arrays
 from coalmine.records import Estimate
+from coalmine.records.estimate import Count, Share
 from coalmine.statistics.scores import FloatArray, IntArray, checked_confidence, number_row
 
 # All exchanges are tried up to this many, else this many at random; with the true order among them the level is exact either way.
@@ -67,13 +68,13 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
     estimate: Estimate
     # Two-sided.
-    p_value: float
+    p_value: Share
     # The smallest p-value that this few numbers can give; 0 for training runs, which may agree arbitrarily well.
-    least_p_value: float
+    least_p_value: Share
     # Over canaries, the same or others; or over training runs.
     pairing: Literal["paired", "unpaired", "trainings"]
     # How many exchanges were tried, including the true order; 0 for a test over training runs.
-    exchanges: int
+    exchanges: Count
     every_exchange: bool
 
 

@@ -37,6 +37,7 @@ class RateEstimate(Estimate, frozen=True, kw_only=True):
     fpr: float | None = None
 
     def __post_init__(self) -> None:
+        Estimate.__post_init__(self)
         if self.fpr is None and self.method.startswith(_TPR_AT):
             percent = self.method.removeprefix(_TPR_AT).removesuffix("%")
             msgspec.structs.force_setattr(self, "fpr", float(percent) / 100)

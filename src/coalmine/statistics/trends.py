@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 
 from coalmine.errors import InputError
 from coalmine.records import Estimate
+from coalmine.records.estimate import Share
 from coalmine.statistics.scores import FloatArray, checked_confidence
 
 FEWEST_POINTS = 3
@@ -50,12 +51,12 @@ class Trend(msgspec.Struct, frozen=True, kw_only=True):
     # The share of the weighted variance of the rates that the line explains; None where no line was fitted, or all rates are equal.
     r_squared: float | None
     # Two-sided, of "there is no trend"; None where no line was fitted.
-    p_value: float | None = None
+    p_value: Share | None = None
     # The same if rates also vary around a logistic curve, as those of models do from training to training, as much as they do here.
-    p_value_with_spread: float | None = None
+    p_value_with_spread: Share | None = None
     # The variance around the nearer curve as a multiple of that of the trials, and the p-value of one this large.
     dispersion: float | None = None
-    lack_of_fit: float | None = None
+    lack_of_fit: Share | None = None
 
     def rate_at(self, x: float) -> float | None:
         """The rate on the line at x; None where no line was fitted."""

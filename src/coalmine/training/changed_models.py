@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,7 +22,6 @@ def document_of_change(
     command: str,
     title: str,
     holds: str,
-    problems: Callable[[Changed], Iterable[str]],
     facts: Callable[[Changed], Mapping[str, Any]] = lambda _: {},
 ) -> Document[Changed]:
     """The record of what a command makes of a model; `facts` are those of its origin besides the data of the model."""
@@ -34,7 +33,6 @@ def document_of_change(
         title=title.removeprefix("a ").removeprefix("an "),
         by=f"`coalmine {command}`",
         holds=holds,
-        problems=problems,
         companions=lambda made: dict(made.files),
         # Weights are verified when they are loaded.
         verifies_companions=False,

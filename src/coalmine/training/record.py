@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,14 +18,12 @@ from coalmine.models.reference.checkpoint import (
     WEIGHTS_FILE,
     TrainedFiles,
 )
-from coalmine.records.contradictions import count_problems, in_range
 from coalmine.records.documents import Document, Origin
-from coalmine.records.privacy import PrivacyClaim, claim_problems
+from coalmine.records.estimate import Bits, Count, Positive
 from coalmine.records.watching import Moment, check_moments, manifests_of_watch
 from coalmine.storage.files import PUBLIC, to_json
 from coalmine.training.options import TrainingOptions
 from coalmine.training.private.card import written_card
-from coalmine.training.private.options import PrivateOptions
 from coalmine.training.watched_canaries import watched_manifest_problems
 
 RECORD_FILE = TRAINING_FILE
@@ -50,11 +47,11 @@ class Watcher(Protocol):
 class EpochRecord(msgspec.Struct, frozen=True, kw_only=True):
     """How an epoch went; losses are in bits per token."""
 
-    epoch: int
-    steps: int
+    epoch: Positive
+    steps: Positive
     # None where private training drew no unit in a whole epoch.
-    training_loss_bits: float | None
-    validation_loss_bits: float | None
+    training_loss_bits: Bits | None
+    validation_loss_bits: Bits | None
 
 
 class TrainingRecord(TrainedFiles, frozen=True, kw_only=True):
@@ -66,56 +63,16 @@ class TrainingRecord(TrainedFiles, frozen=True, kw_only=True):
     validation_sha256: str | msgspec.UnsetType = msgspec.UNSET
     # Of a tokenizer that was given, and not made from the data.
     tokenizer_sha256: str | msgspec.UnsetType = msgspec.UNSET
-    documents: int
-    tokens: int
-    parameters: int
+    documents: Positive
+    tokens: Positive
+    parameters: Count
     epochs: list[EpochRecord]
     # The epoch whose weights were kept: the one with the least validation loss, or the last where there was no validation or the
     # training was private.
-    best_epoch: int
+    best_epoch: Positive
     stopped_early: bool
     watch: dict[str, Any] | None = None
     watched: list[Moment] = msgspec.field(default_factory=list)
-
-
-def training_problems(record: TrainingRecord) -> Iterator[str]:
-    """What cannot be true in the record of a training."""
-    for what, number, least in (
-        ("documents", record.documents, 1),
-        ("tokens", record.tokens, 1),
-        ("parameters", record.parameters, 0),
-    ):
-        yield from count_problems(f"the number of {what}", number, least)
-    numbers = [one.epoch for one in record.epochs]
-    if not numbers or numbers != list(range(1, len(numbers) + 1)) or len(numbers) > record.options.epochs:
-        yield f"its {len(numbers)} epochs are not numbered from 1 to at most {record.options.epochs}"
-        return
-    for one in record.epochs:
-        yield from count_problems(f"epoch {one.epoch}: the number of steps", one.steps, 1)
-        yield from in_range(f"epoch {one.epoch}: the training loss", one.training_loss_bits, 0)
-        yield from in_range(f"epoch {one.epoch}: the validation loss", one.validation_loss_bits, 0)
-    losses = [one.validation_loss_bits for one in record.epochs if one.validation_loss_bits is not None]
-    chosen = bool(losses) and record.privacy is msgspec.UNSET
-    best = losses.index(min(losses)) + 1 if chosen else len(numbers)
-    if len(losses) not in {0, len(numbers)}:
-        yield "some of its epochs have a validation loss, and others have none"
-    elif record.best_epoch != best:
-        yield f"it kept the weights of epoch {record.best_epoch}, but epoch {best} was the best"
-    if any(not 0 <= moment.epoch <= len(numbers) for moment in record.watched):
-        yield f"it measured canaries at an epoch that is not one of its {len(numbers)}"
-    yield from privacy_problems(record.privacy, record.options.private)
-    if record.watched and record.watch is None:
-        yield "it measured canaries, and does not say which"
-
-
-def privacy_problems(
-    claim: PrivacyClaim | msgspec.UnsetType, private: PrivateOptions | msgspec.UnsetType
-) -> Iterator[str]:
-    """What cannot be true in the claim of a training with these options."""
-    if (claim is msgspec.UNSET) != (private is msgspec.UNSET):
-        yield "it claims privacy without having trained privately, or trained privately and claims nothing"
-    elif claim is not msgspec.UNSET:
-        yield from claim_problems(claim)
 
 
 TRAININGS = Document(
@@ -132,7 +89,6 @@ TRAININGS = Document(
     },
     mode=PUBLIC,
     name_is_common=True,
-    problems=training_problems,
     check=lambda path, record: check_moments(path, record.watched),
     companions=lambda record: {
         WEIGHTS_FILE: record.weights_sha256,

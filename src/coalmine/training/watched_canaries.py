@@ -1,13 +1,12 @@
-"""Whether the canaries that were seen during a training are those of the manifest, and can have the exposures that they have."""
+"""Whether the canaries that were seen during a training are those of the manifest."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from coalmine.corpus.planting.manifest import CanarySet
-from coalmine.records.watching import Limits, Moment, SeenCanary, limit_problems, seen_at
+from coalmine.records.watching import Moment, seen_at
 
 
 def watched_manifest_problems(
@@ -25,17 +24,3 @@ def watched_manifest_problems(
                 yield f"{name} is not in the manifest"
             elif one.repetitions != canary.times_trained_on or one.format_id not in {None, canary.format_id}:
                 yield f"{name} is of another format, or was planted another number of times, by the manifest"
-
-    def limits_of(one: SeenCanary) -> Limits | None:
-        canary = known.get(one.canary_id)
-        if canary is None:
-            return None
-        # Texts that nobody drew from a format are always compared with references.
-        if told.get("method") == "references" or canary.format_id in canaries.listed:
-            references = len(canaries.references.get(canary.format_id, ()))
-            # With a single reference the lower limit is a little above log2 of their number.
-            return Limits(math.log2(references + 1))
-        bits = math.log2(canaries.formats[canary.format_id].size)
-        return Limits(bits, bits)
-
-    yield from limit_problems(watch, moments, limits_of)

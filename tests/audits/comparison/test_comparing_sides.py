@@ -8,11 +8,11 @@ from scipy.stats import t as student
 from scipy.stats import ttest_ind_from_stats
 
 from audits.compared_runs import LESS, MORE, document, seeds, strategy, varied
-from coalmine import Estimate
 from coalmine.audits.comparison.measuring import compare
 from coalmine.audits.comparison.results import Strategy, UtilityMeasure
 from coalmine.audits.comparison.sides import utility_of_sides
 from coalmine.statistics import run_difference
+from reports.verdict_parts import interval
 
 
 def side(name, values, grounds=None):
@@ -20,10 +20,10 @@ def side(name, values, grounds=None):
     grounds = grounds or [None] * len(values)
     runs = []
     for place, (value, ground) in enumerate(zip(values, grounds, strict=True)):
-        estimate = Estimate(
-            method="m", status="measured", value=value, low=value, high=value, confidence=None, n=1, statement=""
-        )  # fmt: skip
-        measure = None if value is None else UtilityMeasure(estimate, measured_on=ground)
+        measure = None
+        if value is not None:
+            estimate = interval(value, value, value, confidence=None)
+            measure = UtilityMeasure(estimate, measured_on=ground)
         runs.append(Strategy(f"{name}{place}", document(LESS), measure, side=name))
     return runs
 

@@ -184,8 +184,8 @@ def test_the_gate_fails_where_a_claim_is_violated(tmp_path):
         (lambda d: d["rows"][0]["loss"].update(low=0.5), "another range"),
         (lambda d: d["rows"][0].update(extracted=7), "extracted canaries"),
         (lambda d: d["rows"].pop(), "rows are not those"),
-        (lambda d: d["rows"][1].update(adjusted_p_value=2.0), "p-value"),
-        (lambda d: d.update(bound_confidence=1.0), "level"),
+        (lambda d: d["rows"][1].update(adjusted_p_value=2.0), "adjusted_p_value"),
+        (lambda d: d.update(bound_confidence=1.0), "bound_confidence"),
     ],
 )
 def test_what_cannot_be_true_is_noticed(made, tmp_path, change, says):

@@ -60,7 +60,10 @@ def documents(canaries):
 
 
 def problems_of(document):
-    return list(exposure_problems(msgspec.convert(document, Exposures)))
+    try:
+        return list(exposure_problems(msgspec.convert(document, Exposures)))
+    except (msgspec.ValidationError, ContradictionError) as refused:
+        return [str(refused)]
 
 
 def test_every_method_is_known():
@@ -148,16 +151,6 @@ def test_what_no_method_finds_is_noticed(documents, method, wrong):
     assert problems_of(changed)
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"relative": -1e-6}, {"relative": 1.5}, {"least_bits": -1.0}, {"least_bits": 1e300}]
-)
-def test_a_resolution_that_no_model_has(documents, wrong):
-    changed = copy.deepcopy(documents["exact"])
-    changed["formats"][0]["resolution"] |= wrong
-    (problem,) = problems_of(changed)
-    assert "resolution of format 'f0' is " in problem
-
-
 @pytest.mark.parametrize("place", range(9))
 @pytest.mark.parametrize("method", ["exact", "bounded", "references"])
 def test_rank_size_and_value_agree(documents, method, place):
@@ -177,15 +170,6 @@ def test_rank_size_and_value_agree(documents, method, place):
         changed = copy.deepcopy(documents[method])
         changed["results"][place]["estimate"] |= {"value": other, "low": other, "high": other}
         assert problems_of(changed)
-
-
-@pytest.mark.parametrize("rank", [-1, 0, 10_001])
-@pytest.mark.parametrize("method", ["exact", "bounded"])
-def test_a_rank_that_no_member_has_is_named(documents, method, rank):
-    changed = copy.deepcopy(documents[method])
-    result = changed["results"][0]
-    result["rank"] = rank
-    assert f"canary {result['canary_id']!r} has rank {rank:,} of 10,000" in problems_of(changed)
 
 
 def test_a_proven_rank_lies_between_the_limits_of_draws(documents):

@@ -188,7 +188,6 @@ def test_the_bound_for_one_copy_is_told_where_there_were_several():
     assert "at least 4.00, and at least 1.99 for one copy (" in evidence(2, 1.999)
     assert "for one copy" not in evidence(1, 1.999)
     assert "for one copy" not in evidence(2, None)
-    assert ", and at least 0.00 for one copy" in evidence(2, made.interval(None, None, None))
     alone = the(run_of(made.population(epsilon=(4.0, None), epsilon_p_value=SHOWN)), "CM304")
     assert len(alone.estimates) == 1
     nothing = the(run_of(made.population(epsilon=(made.unknown(), None), epsilon_p_value=SHOWN)), "CM304")

@@ -170,12 +170,9 @@ def test_the_file_is_read_back_and_checked(tmp_path):
     assert path.name == "survival.json"
     assert read_survival(tmp_path) == record
     with resealed(path) as document:
-        document["canaries"][3]["removed"] = {"truncation": 3}
-    with pytest.raises(ContradictionError, match="the causes for c3 do not add up"):
+        document["canaries"][3]["removed"] = {"truncation": -3}
+    with pytest.raises(ContradictionError, match="contradicts itself"):
         read_survival(path)
     path.write_bytes(path.read_bytes().replace(b'"rows": 9', b'"rows": 8'))
     with pytest.raises(AlteredError):
         read_survival(path)
-    wrong = msgspec.structs.replace(record.canaries[0], at_row_start=9)
-    with pytest.raises(ContradictionError, match="than reach the loss"):
-        read_survival(msgspec.structs.replace(record, canaries=[wrong]).save(tmp_path / "other.json"))

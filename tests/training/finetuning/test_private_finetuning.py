@@ -3,7 +3,6 @@
 import json
 import shutil
 
-import msgspec
 import numpy as np
 import pytest
 import torch
@@ -212,13 +211,6 @@ def test_layers_that_mix_examples_are_refused(checkpoint):
     steps = PrivateSteps(PrivateOptions(noise=1.0), 1, units=10, batch_size=2, epochs=1)
     with pytest.raises(InputError, match=r"'mixes' \(BatchNorm1d\) mixes the examples"):
         steps.begin(network, None, 8, None)
-
-
-def test_a_record_without_its_claim_is_refused(tuned):
-    from coalmine.training.finetuning.record import finetuning_problems
-
-    without = msgspec.structs.replace(tuned.record, privacy=msgspec.UNSET)
-    assert any("claims nothing" in problem for problem in finetuning_problems(without))
 
 
 def test_the_claim_travels_with_the_model_and_its_weights_are_those_that_were_trained(tuned, tmp_path):

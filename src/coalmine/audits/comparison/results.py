@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
@@ -11,8 +11,8 @@ import msgspec
 from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.audits.exposure.results import Exposures
 from coalmine.records import Estimate
-from coalmine.records.contradictions import count_problems, estimate_problems, level_problems, share_problems
 from coalmine.records.documents import Document
+from coalmine.records.estimate import Level, Positive, Share
 from coalmine.statistics.differences import Difference
 from coalmine.storage.files import PUBLIC
 
@@ -55,7 +55,7 @@ class ComparedRun(msgspec.Struct, frozen=True, kw_only=True):
     weights_sha256: Any = None
     exposures_sha256: str | None = None
     methods: tuple[str, ...]
-    canaries: int
+    canaries: Positive
     # The median over planted canaries, in bits.
     exposure: Estimate
     utility: Estimate | None
@@ -80,7 +80,7 @@ class PairDifference(msgspec.Struct, frozen=True, kw_only=True):
     exposure: Difference | None
     problem: str | None
     # Raised for the number of pairs and formats that are compared (Holm).
-    adjusted_p_value: float | None
+    adjusted_p_value: Share | None
     by_repetitions: dict[str, Difference]
     utility_relation: UtilityRelation
     utility_statement: str
@@ -101,27 +101,11 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     equal_within: float
     # Only canaries with this many repetitions; None for all.
     repetitions: int | None
-    confidence: float
+    confidence: Level
     seed: int
     runs: tuple[ComparedRun, ...]
     pairs: tuple[PairDifference, ...]
     warnings: tuple[str, ...] = ()
-
-
-def _problems(comparison: Comparison) -> Iterator[str]:
-    yield from level_problems("the confidence", comparison.confidence)
-    for run in comparison.runs:
-        yield from estimate_problems(f"run {run.name!r}", run.exposure, 0)
-        yield from count_problems(f"run {run.name!r}: the number of canaries", run.canaries, 1)
-        if run.utility is not None:
-            yield from estimate_problems(f"run {run.name!r}: the utility", run.utility)
-    for pair in comparison.pairs:
-        name = f"{pair.first!r} and {pair.second!r}"
-        yield from share_problems(f"{name}: the adjusted p-value", pair.adjusted_p_value)
-        for one in (pair.exposure, *pair.by_repetitions.values()):
-            if one is not None:
-                yield from estimate_problems(name, one.estimate)
-                yield from share_problems(f"{name}: the p-value", one.p_value)
 
 
 COMPARISONS = Document(
@@ -134,6 +118,5 @@ COMPARISONS = Document(
     holds="the runs, their differences and the frontier",
     mode=PUBLIC,
     name_is_common=True,
-    problems=_problems,
     written_by="compare",
 )

@@ -14,6 +14,7 @@ from coalmine.corpus.planting.options import PlantOptions
 from coalmine.engines.ledger import WORK_FILES
 from coalmine.records import Estimate
 from coalmine.records.documents import Document, Origin
+from coalmine.records.estimate import Amount, Bits, Count, Level, Share
 from coalmine.records.privacy import DescribedClaim
 from coalmine.statistics.differences import Difference
 from coalmine.statistics.epsilon.claimed import Verdict
@@ -31,7 +32,7 @@ class BenchCanary(msgspec.Struct, frozen=True, kw_only=True):
     """A canary of the bench: how often it was to be planted, and whether its coin said so."""
 
     canary_id: str
-    copies: int
+    copies: Count
     planted: bool
 
 
@@ -46,17 +47,17 @@ class BenchedModel(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     model: dict[str, Any]
     # What the training took, in seconds.
-    seconds: float
+    seconds: Amount
     corpus: CorpusName
     # Copies of planted canaries in what it was trained on.
-    copies_left: int
+    copies_left: Count
     # The validation loss, in bits per character.
-    loss_bits: float | None
+    loss_bits: Bits | None
     # What is known of the exposure of each canary, in bits, in the order of `canaries`: its limits, which are equal where it was measured.
     exposures: tuple[tuple[float, float], ...]
     # The ids of planted canaries that a search found, and how many were searched for.
     extracted: tuple[str, ...]
-    searched: int
+    searched: Count
     # The largest lower bound on epsilon that the coins of a population prove, for one copy of a canary, or for all copies where privacy is
     # claimed for users; see `bound_confidence` of the bench.
     bound: Estimate
@@ -102,7 +103,7 @@ class DefenseRow(msgspec.Struct, frozen=True, kw_only=True):
 
     defense: Defense
     # Models that were audited, and why others are missing.
-    trainings: int
+    trainings: Count
     missing: tuple[str, ...] = ()
     # Validation loss in bits per character, and seconds of training.
     loss: Spread | None = None
@@ -113,28 +114,28 @@ class DefenseRow(msgspec.Struct, frozen=True, kw_only=True):
     # The median exposure of each training.
     exposure_by_training: Spread | None = None
     # Planted canaries that a search found and those that were searched for, each counted once per training.
-    extracted: int = 0
-    searched: int = 0
+    extracted: Count = 0
+    searched: Count = 0
     # The share of training sequences that were recited.
     recited: Spread | None = None
     # Copies of canaries in what the models were trained on, and those that were planted.
-    copies_left: int = 0
-    copies: int = 0
+    copies_left: Count = 0
+    copies: Count = 0
     # The largest lower bound on epsilon that a training proves, at the confidence of the bench for all of its trainings together.
-    audited_epsilon: float | None = None
-    claimed_epsilon: float | None = None
-    claimed_delta: float | None = None
+    audited_epsilon: Amount | None = None
+    claimed_epsilon: Amount | None = None
+    claimed_delta: Share | None = None
     # The probability, at most, of such scores if the claim holds; None without a claim.
-    claim_p_value: float | None = None
+    claim_p_value: Share | None = None
     # Mean exposure minus that without a defense, in bits: paired by canary, over the trainings of the seeds that both have; and raised for
     # the number of defenses that are compared (Holm).
     difference: Difference | None = None
-    adjusted_p_value: float | None = None
+    adjusted_p_value: Share | None = None
     # The same over trainings: whether another seed would show it too.
     over_trainings: Difference | None = None
     # In how many of the seeds that both have the mean exposure is lower than without a defense, and how many these are.
-    lower_in: int = 0
-    of_seeds: int = 0
+    lower_in: Count = 0
+    of_seeds: Count = 0
     # Mean loss minus that without a defense, in bits per character.
     loss_difference: float | None = None
     # None where it has no place in the figure.
@@ -161,9 +162,9 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
     finetuning: FinetuningOptions | None = None
     base: Base | None = None
     # The confidence of the bounds on epsilon of single populations, so that all of a defense hold together.
-    bound_confidence: float
+    bound_confidence: Level
     # The largest exposure that is possible.
-    most_bits: float
+    most_bits: Bits
     canaries: tuple[BenchCanary, ...]
     models: tuple[BenchedModel, ...] = ()
     failed: tuple[FailedTraining, ...] = ()

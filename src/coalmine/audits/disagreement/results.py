@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,8 @@ from coalmine.corpus.files.streams import pyarrow_for
 from coalmine.corpus.planting.recounting import Recount
 from coalmine.engines.ledger import WORK_FILES
 from coalmine.models.protocols import IntArray
-from coalmine.records.contradictions import count_problems, in_range
 from coalmine.records.documents import Document, Origin
+from coalmine.records.estimate import Count
 from coalmine.storage.files import PRIVATE, sha256_of_file, whole_file
 from coalmine.training.options import TrainingOptions
 
@@ -34,7 +33,7 @@ class CheckedCorpus(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     sha256: str
-    documents: int
+    documents: Count
 
 
 class ComparedModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,14 +42,14 @@ class ComparedModel(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     description: dict[str, Any]
     # How many documents it was trained on; None for a model of the user's, of which that is not known.
-    documents: int | None = None
+    documents: Count | None = None
 
 
 class FlaggedDocument(msgspec.Struct, frozen=True, kw_only=True):
     """A document on which the two models disagree."""
 
     # The line or row of the document.
-    document: int
+    document: Count
     # The half that it was in, 1 or 2; None for models of the user's.
     half: int | None
     # In bits, for "mean" in bits per character, and for "share" a share.
@@ -67,7 +66,7 @@ class KeptCorpus(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     sha256: str
-    documents: int
+    documents: Count
     # What became of the copies of canaries; None where no manifest of the corpus is known.
     canaries: Recount | None = None
 
@@ -87,12 +86,12 @@ class Crosscheck(msgspec.Struct, frozen=True, kw_only=True):
     training: TrainingOptions | None
     models: tuple[ComparedModel, ComparedModel]
     # Documents that both models could read, and the others, of which nothing is known.
-    compared: int
-    unread: int
+    compared: Count
+    unread: Count
     # The least score that is beyond chance at the false-discovery rate of the settings, and how many documents have it. Without any such
     # score the threshold is None; for models of the user's both are, because nobody knows what chance does.
     threshold: float | None
-    beyond_chance: int | None
+    beyond_chance: Count | None
     # Those that disagree most come first.
     flagged: tuple[FlaggedDocument, ...]
     revealed: bool
@@ -108,23 +107,6 @@ class Crosscheck(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.kept is None else self.kept.canaries
 
 
-def _problems(result: Crosscheck) -> Iterator[str]:
-    yield from count_problems("the number of documents", result.corpus.documents)
-    yield from in_range(
-        "the number of documents that were compared", result.compared, 0, result.corpus.documents
-    )
-    if result.compared + result.unread != result.corpus.documents:
-        yield "the documents that were compared and those that were not are not all documents"
-    if len({one.document for one in result.flagged}) < len(result.flagged):
-        yield "a document is flagged twice"
-    if (result.training is None) != (result.beyond_chance is None):
-        yield "what is beyond chance is known exactly where the two models were trained on halves"
-    if result.beyond_chance is not None:
-        yield from in_range("the number of flagged documents", len(result.flagged), 0, result.beyond_chance)
-    if result.kept is not None and result.kept.documents != result.corpus.documents - len(result.flagged):
-        yield "the corpus that was written does not have all documents but the flagged ones"
-
-
 CROSSCHECKS = Document(
     record=Crosscheck,
     schema=SCHEMA,
@@ -137,7 +119,6 @@ CROSSCHECKS = Document(
         DOCUMENTS_FILE: "what both models say about every document: numbers, no text",
         "unfinished.units": "the units of work that a run has finished, until its results are written",
     },
-    problems=_problems,
     companions=lambda result: {
         DOCUMENTS_FILE: result.documents_sha256,
         **({} if result.kept is None else {result.kept.name: result.kept.sha256}),

@@ -21,6 +21,7 @@ from coalmine.formats.format import Format
 from coalmine.records import Estimate
 from coalmine.records.contradictions import refuse_contradictions
 from coalmine.records.documents import Document, Origin
+from coalmine.records.estimate import Bits, Count, Level, Place, Share
 from coalmine.search.walks.resolution import Resolution
 from coalmine.statistics.exposure.extrapolation import TailFit
 from coalmine.storage.files import sha256_of_file, together
@@ -42,17 +43,17 @@ class ExposureResult(msgspec.Struct, frozen=True, kw_only=True):
     canary_id: str
     format_id: str
     # How often the model was trained on it; 0 for one that was withheld.
-    repetitions: int
+    repetitions: Count
     planted: bool
     # How often it would occur in the training data had its coin said so; the same as `repetitions` for a planted one.
-    planned_repetitions: int | None = None
+    planned_repetitions: Count | None = None
     method: str
     # `log_perplexity_bits` in the file; None where the model could not score the canary.
-    known_log_perplexity_bits: float | None = msgspec.field(name="log_perplexity_bits")
+    known_log_perplexity_bits: Bits | None = msgspec.field(name="log_perplexity_bits")
     # Its place among all members (exact) or among the references, from 1; None where the method gives no rank.
-    rank: int | None
+    rank: Place | None
     # The exposure of the least surprising member: log2 |R|.
-    most_possible_bits: float
+    most_possible_bits: Bits
     estimate: Estimate
     # Of a secret that was in the data all along: what it is, such as "phone", and whose text it is in.
     kind: str | msgspec.UnsetType = msgspec.UNSET
@@ -86,7 +87,7 @@ class FormatFacts(msgspec.Struct, frozen=True, kw_only=True):
     format_id: str
     template: str
     size: str  # decimal digits, because many JSON readers lose integers above 2^53
-    size_bits: float
+    size_bits: Bits
     method: str
     # Why this method was taken.
     why: str
@@ -166,14 +167,14 @@ class Exposures(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     schema: str = SCHEMA
     seed: int
-    confidence: float
+    confidence: Level
     manifest_sha256: str
     model: dict[str, Any]
     formats: tuple[FormatFacts, ...]
     # Nodes of the tree that the model was asked about.
-    expansions: int
+    expansions: Count
     # The probability with which a canary was planted, by its coin; None where it is not known.
-    inclusion: float | None = None
+    inclusion: Share | None = None
     # Of the scores.parquet that was written with it; None for results that were never written.
     scores_sha256: str | None = None
     tail_fits: dict[str, TailFit]

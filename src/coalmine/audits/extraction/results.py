@@ -24,6 +24,7 @@ from coalmine.formats.format import Format
 from coalmine.records import Estimate
 from coalmine.records.contradictions import refuse_contradictions
 from coalmine.records.documents import Document, Origin, beside, is_there
+from coalmine.records.estimate import Bits, Count, Positive
 from coalmine.search.walks.shortest_path import Certificate
 from coalmine.storage.files import PUBLIC, remove_file, sha256_of_file, together
 
@@ -35,12 +36,12 @@ VERIFIED_FILE, VERIFIED_SCHEMA = "verified.json", "coalmine.verified/1"
 class Extracted(msgspec.Struct, frozen=True, kw_only=True):
     """One member that came out."""
 
-    place: int  # 1 for the least surprising
+    place: Positive  # 1 for the least surprising
     text: str
     # None where the model gives text only.
-    log_perplexity_bits: float | None
+    log_perplexity_bits: Bits | None
     # How many nodes had been expanded when it was found.
-    expansions: int
+    expansions: Count
     # Whether the model writes it by itself: each token after the prefix is the likeliest of the whole vocabulary. None if
     # that is unknown.
     unaided: bool | None
@@ -49,9 +50,9 @@ class Extracted(msgspec.Struct, frozen=True, kw_only=True):
 class Prompting(msgspec.Struct, frozen=True, kw_only=True):
     """How many prompts were asked, how many of them a server has no answer to, and after how many of the others a member came out."""
 
-    asked: int
-    failed: int
-    wrote: int
+    asked: Count
+    failed: Count
+    wrote: Count
     # Of the prompts that were answered.
     share: Estimate
     # Why prompts have no answer.
@@ -151,10 +152,10 @@ class CanaryExtraction(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     canary_id: str
-    repetitions: int
+    repetitions: Count
     extracted: bool
-    place: int | None
-    expansions: int | None
+    place: Positive | None
+    expansions: Count | None
     proven: bool
     # None in results of earlier versions.
     format_id: str | None = None

@@ -12,6 +12,7 @@ from coalmine.audits.exposure.results import EXPOSURES
 from coalmine.audits.membership.contradictions import membership_manifest_problems, membership_problems
 from coalmine.records import Estimate
 from coalmine.records.documents import Document, Origin, Source
+from coalmine.records.estimate import Amount, Bits, Count, Level, Place, Positive, Share
 from coalmine.records.privacy import PrivacyUnit
 from coalmine.statistics.epsilon.best import TrainingRuns
 from coalmine.statistics.epsilon.claimed import Verdict
@@ -25,14 +26,14 @@ class GuessingFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Measured exposures next to those of a model that remembers nothing, in bits."""
 
     median: Estimate
-    mean_bits: float
+    mean_bits: Bits
     # The share of canaries that reach the 75th percentile of guessing: a quarter of them without memorization.
-    share_in_upper_quarter: float
+    share_in_upper_quarter: Share
     # The probability of a median as high without memorization; exact.
-    p_value: float
-    guessing_mean_bits: float
-    guessing_median_bits: float
-    guessing_upper_quartile_bits: float
+    p_value: Share
+    guessing_mean_bits: Bits
+    guessing_median_bits: Bits
+    guessing_upper_quartile_bits: Bits
 
 
 class EpsilonBound(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,12 +49,12 @@ class ProvenCanary(msgspec.Struct, frozen=True, kw_only=True):
 
     canary_id: str
     # Its rank among all members; None where only a limit is proven.
-    rank: int | None
-    at_least_bits: float
+    rank: Place | None
+    at_least_bits: Bits
     # How likely it is, at most, that any planted canary of the audit has such a rank without memorization.
-    p_value: float
+    p_value: Share
     # The level at which its exposure is at least that much; None where it is proven.
-    confidence: float | None = None
+    confidence: Level | None = None
 
 
 def times_in_words(copies: int, *, pooled: bool) -> str:
@@ -77,14 +78,14 @@ class Population(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     format_id: str | None
     # How often each was planted; the largest number where several are pooled.
-    copies: int
+    copies: Positive
     pooled: bool
-    in_count: int
-    out_count: int
+    in_count: Positive
+    out_count: Positive
     # Of the out scores, how many are of canaries that a coin withheld.
-    withheld_count: int
+    withheld_count: Count
     # Planted canaries that have no score, and are left out.
-    unscored_count: int = 0
+    unscored_count: Count = 0
     guessing: GuessingFacts
     auc: Estimate
     tpr_at_fpr: tuple[RateEstimate, ...]
@@ -94,13 +95,13 @@ class Population(msgspec.Struct, frozen=True, kw_only=True):
     # The headline: it assumes only what the training runs provide; for one run, its coins.
     best: EpsilonBound
     # The highest bound that this many scores could prove, for a canary as a whole; 0 where none is measured.
-    epsilon_ceiling: float
+    epsilon_ceiling: Amount
     # The highest for one copy, by group privacy; None in files of earlier versions.
-    one_copy_ceiling: float | None = None
+    one_copy_ceiling: Amount | None = None
     # The tighter bound that also assumes independent scores.
     independent: EpsilonBound | None = None
     # The p-value of epsilon = 0 for a canary as a whole, at the delta of the audit, by the test that `best` uses.
-    epsilon_p_value: float | None = None
+    epsilon_p_value: Share | None = None
     verdict: Verdict | None = None
     warnings: tuple[str, ...] = ()
     # That of the format, by which people know it.
@@ -144,10 +145,10 @@ class Membership(msgspec.Struct, frozen=True, kw_only=True):
     schema: str = SCHEMA
     # What a score is; higher means "was trained on".
     score: str
-    delta: float
-    confidence: float
+    delta: Share
+    confidence: Level
     # The probability with which a canary was planted; None where it is not known.
-    inclusion: float | None
+    inclusion: Share | None
     seed: int
     # Whether the scores come from one training run, or each from a run of its own.
     runs: TrainingRuns = "one"

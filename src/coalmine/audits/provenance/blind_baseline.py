@@ -29,6 +29,7 @@ from coalmine.audits.provenance.users import User
 from coalmine.errors import InputError
 from coalmine.randomness import arrays
 from coalmine.records import Estimate
+from coalmine.records.estimate import Count, Share
 from coalmine.statistics.intervals import effective_interval
 from coalmine.statistics.scores import FloatArray, checked_confidence
 
@@ -56,7 +57,7 @@ class GroupResult(msgspec.Struct, frozen=True, kw_only=True):
     # The area under the ROC curve; "not_measured" where users do not differ in these features, or have none.
     auc: Estimate
     # Of an area as high by chance, corrected for the number of groups.
-    p_value: float | None
+    p_value: Share | None
 
 
 class BlindBaseline(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,17 +68,17 @@ class BlindBaseline(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     auc: Estimate
-    p_value: float | None
+    p_value: Share | None
     # Words, their order, characters, single features, length, dates, posts and a model that saw neither side, in this order.
     groups: tuple[GroupResult, ...]
-    suspects: int
-    non_members: int
+    suspects: Count
+    non_members: Count
     # How many orders of the labels were tried, the true one included: 1 / orders is the smallest p-value.
-    orders: int
+    orders: Count
     # What the baseline would have said of a feature that all suspects have and no non-member, and of one that separates them as well as
     # the audit's own scores do; above the level, a difference as large could have gone unnoticed. None where it is not known.
-    smallest_p_value: float | None = None
-    scores_p_value: float | None = None
+    smallest_p_value: Share | None = None
+    scores_p_value: Share | None = None
 
     def separating(self, level: float = LEVEL) -> tuple[str, ...]:
         """The groups of features that tell suspects from non-members at a level, the clearest first; ("all",) if only all together do."""

@@ -27,6 +27,7 @@ from coalmine.audits.provenance.repetition import IndexedCorpus, RepeatedTexts, 
 from coalmine.audits.provenance.text_hashes import SHORTEST_TEXT
 from coalmine.audits.provenance.users import By, User
 from coalmine.errors import InputError
+from coalmine.records.estimate import Count, Share
 from coalmine.statistics.differences import Difference, unpaired_difference
 from coalmine.statistics.provenance.conformal import non_members_needed, smallest_p_value
 from coalmine.statistics.scores import FloatArray
@@ -63,8 +64,8 @@ class TimeRange(msgspec.Struct, frozen=True, kw_only=True):
 
     first: str
     last: str
-    dated: int
-    undated: int
+    dated: Count
+    undated: Count
 
 
 class TimeRanges(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,8 +77,8 @@ class TimeRanges(msgspec.Struct, frozen=True, kw_only=True):
 
     suspects: TimeRange
     non_members: TimeRange
-    suspects_within: float
-    non_members_within: float
+    suspects_within: Share
+    non_members_within: Share
     # Whether one group ends before the other begins.
     disjoint: bool
 
@@ -91,11 +92,11 @@ class UnknownShare(msgspec.Struct, frozen=True, kw_only=True):
     """The share of words of a group that the target does not know: over all words, and the mean over users."""
 
     group: Group
-    users: int
-    unknown: int
-    tokens: int
-    share: float
-    mean_share: float
+    users: Count
+    unknown: Count
+    tokens: Count
+    share: Share
+    mean_share: Share
 
 
 class UnknownWords(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,15 +114,15 @@ class UnknownWords(msgspec.Struct, frozen=True, kw_only=True):
 class UsersNeeded(msgspec.Struct, frozen=True, kw_only=True):
     """What a number of non-members can show at a false-discovery rate."""
 
-    suspects: int
-    non_members: int
-    fdr: float
-    smallest_p_value: float
+    suspects: Count
+    non_members: Count
+    fdr: Share
+    smallest_p_value: Share
     # So many suspects must have the smallest p-value for any of them to be found; above `suspects`, nobody can be.
-    together: int
+    together: Count
     # So many non-members are needed to find a single suspect among this many, and to find anyone at all if all stand out.
-    needed_for_one: int
-    needed_for_all: int
+    needed_for_one: Count
+    needed_for_all: Count
 
     @property
     def too_few(self) -> bool:

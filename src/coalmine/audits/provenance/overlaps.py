@@ -17,6 +17,7 @@ from coalmine.audits.provenance.text_hashes import (
 )
 from coalmine.audits.provenance.users import User
 from coalmine.errors import InputError
+from coalmine.records.estimate import Count
 
 Group = Literal["suspects", "others", "non-members", "reference"]
 # Groups that must not share users, and those that must not share texts: other texts by a suspect are meant to be of the same user.
@@ -36,12 +37,12 @@ class Overlap(msgspec.Struct, frozen=True, kw_only=True):
     first: Group
     second: Group
     # None where users are documents, which have no names of their own, or may be the same.
-    users: int | None
-    first_users: int
-    texts: int
-    first_texts: int
+    users: Count | None
+    first_users: Count
+    texts: Count
+    first_texts: Count
     # None where it is not known.
-    second_texts: int | None = None
+    second_texts: Count | None = None
     # Who of the first group is, or has a text that is, in the second too: places from 1 on in the order of the corpus, and of the suspects
     # where these are other texts of theirs.
     sharing: tuple[int, ...] = ()

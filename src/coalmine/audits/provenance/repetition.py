@@ -13,6 +13,7 @@ from coalmine.audits.provenance.overlaps import Group
 from coalmine.audits.provenance.text_hashes import SHORTEST_TEXT, OwnedTexts, long_enough
 from coalmine.audits.provenance.users import User
 from coalmine.errors import InputError
+from coalmine.records.estimate import Count
 
 if TYPE_CHECKING:
     from coalmine.corpus.index.queries import CorpusIndex
@@ -26,12 +27,12 @@ class RepeatedTexts(msgspec.Struct, frozen=True, kw_only=True):
 
     shortest: int
     # Different texts, those of them that several users have, and users with such a text.
-    texts: int
-    repeated: int
-    users: int
-    affected_users: int
+    texts: Count
+    repeated: Count
+    users: Count
+    affected_users: Count
     # How many users have the text that most of them have.
-    most_users: int
+    most_users: Count
     # Texts inside a text of another user of a corpus that there is an index of; None without one.
     quoted: int | None = None
 

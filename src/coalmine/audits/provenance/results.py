@@ -14,6 +14,7 @@ from coalmine.audits.provenance.data_checks import DataChecks
 from coalmine.audits.provenance.options import ProvenanceOptions
 from coalmine.engines.ledger import WORK_FILES
 from coalmine.records.documents import Document, Origin
+from coalmine.records.estimate import Amount, Count, Positive, Share
 from coalmine.statistics.provenance.detection import Detection
 
 SCHEMA = "coalmine.provenance/1"
@@ -37,12 +38,12 @@ class UserRow(msgspec.Struct, frozen=True, kw_only=True):
     # Higher means "was trained on"; None where the model could not be asked, and `why` says why.
     score: float | None
     # The probability of a score as high for a user who is not in the training data; None without known non-members.
-    p_value: float | None
+    p_value: Share | None
     # The lowest false-discovery rate at which the user is found.
-    adjusted_p_value: float | None = None
-    texts: int
-    tokens: int
-    unknown_tokens: int = 0
+    adjusted_p_value: Share | None = None
+    texts: Count
+    tokens: Count
+    unknown_tokens: Count = 0
     why: str | None = None
     # By all statistics, the deciding one included.
     scores: dict[str, float | None] = {}
@@ -58,9 +59,9 @@ class StatisticFacts(msgspec.Struct, frozen=True, kw_only=True):
     decides: bool = False
     calibrated: Calibrated = "nothing"
     # How many users are found by it at the false-discovery rate of the audit; None where scores say nothing.
-    found: int | None = None
+    found: Count | None = None
     # The probability of scores as high, all taken together, if no suspect is in the training data (`p_value_together`).
-    p_value: float | None = None
+    p_value: Share | None = None
     # The scores of non-members, in ascending order.
     non_member_scores: tuple[float, ...] = ()
     # By person: those of the texts that are asked about, in ascending order.
@@ -75,15 +76,15 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     asks: Asks
     rows: tuple[UserRow, ...]
     statistics: tuple[StatisticFacts, ...]
-    non_members: int
+    non_members: Count
     # The least p-value that this many non-members can give; None without any, and by person.
-    smallest_p_value: float | None
+    smallest_p_value: Share | None
     # Texts of each user that were asked about, and their mean length in tokens.
-    mean_texts: float
-    mean_tokens_per_text: float
+    mean_texts: Amount
+    mean_tokens_per_text: Amount
     # By person: how many texts, or groups of texts, are asked about; `non_members` are then as many others of the same person. The one row
     # has the share of pairs of the two in which the first scores higher, and the p-value of the test of all texts (`sides_p_value`).
-    own_texts: int | None = None
+    own_texts: Count | None = None
 
     @property
     def deciding(self) -> StatisticFacts | None:
@@ -99,7 +100,7 @@ class WordGroup(msgspec.Struct, frozen=True, kw_only=True):
     """The ranks that the target gives to words of one group of frequencies: means over suspects and over non-members, with intervals."""
 
     # The place of the group in the table of frequencies, between 0 (most frequent) and 1.
-    frequency_rank: float
+    frequency_rank: Share
     suspects: tuple[float, float, float] | None
     non_members: tuple[float, float, float] | None
 
@@ -121,13 +122,13 @@ class AblationPoint(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     # Of the hidden units, between 0 and 1.
-    ablated: float
+    ablated: Share
     # On the most frequent words of suspects, and on all others of theirs; None where there are none.
-    frequent: float | None
-    rare: float | None
+    frequent: Share | None
+    rare: Share | None
     # The same for non-members.
-    non_members_frequent: float | None = None
-    non_members_rare: float | None = None
+    non_members_frequent: Share | None = None
+    non_members_rare: Share | None = None
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,11 +144,11 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     reference_model: dict[str, Any] | None = None
     # Of the provenance-fit.json that the shadows and the classifier come from, and how many shadows there are.
     fit_sha256: str | None = None
-    shadows: int = 0
+    shadows: Count = 0
     settings: ProvenanceOptions
     # What the target shows: how many tokens it ranks, how many it lists, and whether it gives probabilities.
-    ranked: int | None
-    top: int | None
+    ranked: Positive | None
+    top: Positive | None
     probabilities: bool
     questions: tuple[Question, ...]
     blind_baseline: BlindBaseline | None = None

@@ -16,6 +16,7 @@ from coalmine.engines.ledger import WORK_FILES
 from coalmine.models.protocols import IntArray
 from coalmine.records import Estimate
 from coalmine.records.documents import Document, Origin
+from coalmine.records.estimate import Count, Positive, Share
 from coalmine.statistics.intervals import clustered_interval
 from coalmine.statistics.trends import Trend
 
@@ -30,8 +31,8 @@ _CLUSTERED = "documents are independent of each other, and a model may recite al
 class SampledShare(msgspec.Struct, frozen=True, kw_only=True):
     """The share of sequences that come out at least once in this many tries with at least this probability."""
 
-    tries: int
-    chance: float
+    tries: Positive
+    chance: Share
     share: Estimate
 
 
@@ -49,7 +50,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     mean_copies: float
     recited: Estimate
     # How many documents the sequences are of; those of one count together in all intervals.
-    clusters: int | None = None
+    clusters: Count | None = None
     # The exact interval of the share among all such sequences of this very corpus, from which they were drawn independently.
     recited_in_corpus: tuple[float, float] | None = None
     sampled: tuple[SampledShare, ...] = ()
@@ -73,8 +74,8 @@ class Exclusive(msgspec.Struct, frozen=True, kw_only=True):
 
     model: str
     context: int | None
-    recited: int
-    of: int
+    recited: Count
+    of: Count
     not_recited_by: dict[str, int]
 
 
@@ -114,8 +115,8 @@ class Recitation(msgspec.Struct, frozen=True, kw_only=True):
     index: dict[str, Any]
     models: tuple[ModelFacts, ...]
     settings: RecitationOptions
-    sequences: int
-    questions: int
+    sequences: Count
+    questions: Count
     groups: tuple[Group, ...]
     trends: tuple[RecitationTrend, ...]
     exclusive: tuple[Exclusive, ...]

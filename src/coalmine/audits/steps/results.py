@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Literal
 
 import msgspec
@@ -87,19 +86,6 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
         return next((one for one in self.steps if one.name == name), None)
 
 
-def _problems(document: Review) -> Iterator[str]:
-    names = [one.name for one in document.steps]
-    if len(set(names)) < len(names):
-        yield "two steps have one name"
-    if not document.minutes > 0:
-        yield f"the time that was given is {document.minutes} minutes"
-    for one in document.steps:
-        if one.status in NOT_TESTED and not one.why:
-            yield f"the step {one.name!r} was not run, and there is no reason"
-        if document.finished and one.status in {"planned", "running"}:
-            yield f"the step {one.name!r} is not over, and the audit is finished"
-
-
 REVIEWS = Document(
     record=Review,
     schema=SCHEMA,
@@ -108,7 +94,6 @@ REVIEWS = Document(
     title="the plan of an audit",
     by="coalmine audit",
     holds="the plan of an audit: each step, what it was expected to take and took, and why it was cut down or not run",
-    problems=_problems,
     written_by="audit",
     origin=Origin(model=lambda document: document.model),
 )

@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import math
 import os
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
-from coalmine.audits.exposure.estimators import AUTO, estimator_of
-from coalmine.errors import InputError
-from coalmine.formats.format import Format
 from coalmine.records.documents import Document, Origin
-from coalmine.records.watching import (
-    Limits,
-    Moment,
-    SeenCanary,
-    check_moments,
-    limit_problems,
-    manifests_of_watch,
-)
+from coalmine.records.watching import Moment, check_moments, manifests_of_watch
 from coalmine.training.watched_canaries import watched_manifest_problems
 
 SCHEMA = "coalmine.watched/1"
@@ -41,25 +28,6 @@ class WatchedTraining(msgspec.Struct, frozen=True, kw_only=True):
     chat_template_sha256: str | msgspec.UnsetType = msgspec.UNSET
 
 
-def _format_problems(record: WatchedTraining) -> Iterator[str]:
-    """Exposures above what the formats allow that the record names; a format with a word list is known to its manifest only."""
-    sizes: dict[str, float] = {}
-    for format_id, template in record.formats.items():
-        with contextlib.suppress(InputError):
-            sizes[format_id] = math.log2(Format(template).size)
-    # References are members too, but the upper limit among them does not know the size of the space.
-    method = str(record.watch.get("method"))
-    in_the_space = method != AUTO and estimator_of(method).among != "references"
-
-    def limits_of(one: SeenCanary) -> Limits | None:
-        bits = sizes.get(one.format_id or "")
-        if bits is None:
-            return None
-        return Limits(bits, bits) if in_the_space else Limits(bits)
-
-    yield from limit_problems(record.watch, record.watched, limits_of)
-
-
 WATCHES = Document(
     record=WatchedTraining,
     schema=SCHEMA,
@@ -68,7 +36,6 @@ WATCHES = Document(
     title="exposure during training",
     by="the callbacks",
     holds="exposure at each measurement during training",
-    problems=_format_problems,
     check=lambda path, record: check_moments(path, record.watched),
     origin=Origin(
         manifests=lambda record: manifests_of_watch(record.watch),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -13,8 +13,8 @@ from coalmine.corpus.deduplication.options import DedupOptions, Keep
 from coalmine.corpus.files.documents import Fields
 from coalmine.corpus.planting.recounting import Recount
 from coalmine.errors import InputError
-from coalmine.records.contradictions import count_problems, in_range
 from coalmine.records.documents import Document, Origin, beside
+from coalmine.records.estimate import Count
 from coalmine.storage.files import PRIVATE, sha256_of_file, whole_file
 
 SCHEMA = "coalmine.dedup/1"
@@ -78,10 +78,10 @@ class Deduplication(msgspec.Struct, frozen=True, kw_only=True):
     corpus: str
     sha256_before: str
     sha256_after: str
-    documents_before: int
-    documents_after: int
-    bytes_before: int
-    bytes_after: int
+    documents_before: Count
+    documents_after: Count
+    bytes_before: Count
+    bytes_after: Count
     exact: ExactSummary | None
     near: NearSummary | None
     # The seed of the hashes that propose near duplicates, and the fields that were read.
@@ -104,15 +104,6 @@ class Deduplication(msgspec.Struct, frozen=True, kw_only=True):
         return whole
 
 
-def _problems(report: Deduplication) -> Iterator[str]:
-    for what, before, after in (
-        ("documents", report.documents_before, report.documents_after),
-        ("bytes", report.bytes_before, report.bytes_after),
-    ):
-        yield from count_problems(f"the number of {what} before", before)
-        yield from in_range(f"the number of {what} after", after, 0, before)
-
-
 DEDUPLICATIONS = Document(
     record=Deduplication,
     schema=SCHEMA,
@@ -123,7 +114,6 @@ DEDUPLICATIONS = Document(
     holds="what was done",
     others={REMOVED_FILE: "one line for each removal, without its text"},
     name_is_common=True,
-    problems=_problems,
     companions=lambda report: {
         report.corpus: report.sha256_after,
         REMOVED_FILE: report.removed_sha256,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -10,8 +9,8 @@ import msgspec
 from coalmine.corpus.planting.recounting import Recount
 from coalmine.corpus.redaction.options import Action, RedactOptions
 from coalmine.errors import InputError
-from coalmine.records.contradictions import count_problems, in_range
 from coalmine.records.documents import Document, Origin, beside
+from coalmine.records.estimate import Count
 from coalmine.storage.files import sha256_of_file
 
 SCHEMA = "coalmine.redaction/1"
@@ -23,11 +22,11 @@ class RedactedKind(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: str
     action: Action
-    found: int
-    masked: int
-    replaced: int
+    found: Count
+    masked: Count
+    replaced: Count
     # With their lines or documents.
-    dropped: int
+    dropped: Count
 
 
 class Redaction(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,14 +43,14 @@ class Redaction(msgspec.Struct, frozen=True, kw_only=True):
     corpus: str
     sha256_before: str
     sha256_after: str
-    documents_before: int
-    documents_after: int
+    documents_before: Count
+    documents_after: Count
     # Documents that are left, with another text.
-    documents_changed: int
-    lines_dropped: int
+    documents_changed: Count
+    lines_dropped: Count
     kinds: tuple[RedactedKind, ...]
     # Well-known examples in the original, which are nobody's secret and stay, unless their document or line is dropped.
-    specimens: int
+    specimens: Count
     settings: RedactOptions
     # Tells the key of surrogates apart from others; None where nothing was replaced, or with a random key that nobody has.
     key_fingerprint: str | None = None
@@ -66,21 +65,6 @@ class Redaction(msgspec.Struct, frozen=True, kw_only=True):
         return sum(one.found for one in self.kinds)
 
 
-def _problems(report: Redaction) -> Iterator[str]:
-    yield from count_problems("the number of documents before", report.documents_before)
-    yield from in_range("the number of documents after", report.documents_after, 0, report.documents_before)
-    yield from in_range(
-        "the number of changed documents", report.documents_changed, 0, report.documents_after
-    )
-    for one in report.kinds:
-        if min(one.found, one.masked, one.replaced, one.dropped) < 0:
-            yield f"a number of secrets of the kind {one.kind} is negative"
-        if one.found != one.masked + one.replaced + one.dropped:
-            yield f"of the secrets of the kind {one.kind}, not as many were redacted as found"
-    if len({one.kind for one in report.kinds}) < len(report.kinds):
-        yield "a kind is there twice"
-
-
 REDACTIONS = Document(
     record=Redaction,
     schema=SCHEMA,
@@ -89,7 +73,6 @@ REDACTIONS = Document(
     title="redaction",
     by="`coalmine redact`",
     holds="what was done to the secrets of each kind, in numbers",
-    problems=_problems,
     companions=lambda report: {
         report.corpus: report.sha256_after,
         **({} if report.canaries is None else {report.canaries.manifest: report.canaries.manifest_sha256}),

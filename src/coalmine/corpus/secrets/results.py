@@ -14,8 +14,8 @@ import msgspec
 from coalmine.corpus.files.documents import Fields
 from coalmine.corpus.secrets.kind import SecretKind
 from coalmine.errors import InputError
-from coalmine.records.contradictions import count_problems, in_range, share_problems, twice
 from coalmine.records.documents import Document, Origin, beside
+from coalmine.records.estimate import Count, Share
 from coalmine.storage.decoding import UndecodableError, decode_json
 from coalmine.storage.files import sha256_of_file
 
@@ -78,9 +78,9 @@ class DistinctSecret(msgspec.Struct, frozen=True, gc=False):
 class Copies(msgspec.Struct, frozen=True):
     """How many secrets occur from `least` to `most` times."""
 
-    least: int
-    most: int
-    secrets: int
+    least: Count
+    most: Count
+    secrets: Count
 
 
 class KindFound(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,17 +90,17 @@ class KindFound(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     sensitivity: int
     # Occurrences and distinct secrets, and how many documents and users have one.
-    occurrences: int
-    secrets: int
-    documents: int
-    users: int
+    occurrences: Count
+    secrets: Count
+    documents: Count
+    users: Count
     # Occurrences of well-known examples.
-    specimens: int
+    specimens: Count
     # Distinct texts that have the shape, those that fail the check included; how many of them chance alone would let pass, and the
     # probability that chance lets at least as many pass as did. None where random texts have no known share that passes.
-    shaped: int
+    shaped: Count
     expected_by_chance: float | None
-    p_value: float | None
+    p_value: Share | None
     by_copies: tuple[Copies, ...]
 
 
@@ -147,15 +147,15 @@ class Scan(msgspec.Struct, frozen=True, kw_only=True):
     schema: str = SCHEMA
     corpus: str
     corpus_sha256: str
-    documents: int
+    documents: Count
     # Of text, in UTF-8.
-    bytes: int
+    bytes: Count
     fields: Fields = Fields()
     kinds: tuple[KindFound, ...]
     # Fields whose strings were not looked at.
     not_searched: tuple[str, ...] = ()
     # How many users have a secret, and the ones with the most; None where the corpus names none.
-    users: int | None
+    users: Count | None
     by_user: tuple[UserFound, ...]
     repeated: tuple[RepeatedSecret, ...]
     # Whether copies were counted in an index of the corpus too.
@@ -184,20 +184,6 @@ def masked(text: str) -> str:
     return "".join("•" if one.isalnum() or category(one).startswith("M") else one for one in text)
 
 
-def _problems(scan: Scan) -> Iterator[str]:
-    yield from count_problems("the number of documents", scan.documents)
-    yield from count_problems("the number of bytes", scan.bytes)
-    yield from twice("kind", (one.kind for one in scan.kinds))
-    for one in scan.kinds:
-        yield from in_range(f"the number of secrets of kind {one.kind}", one.secrets, 0, one.occurrences)
-        yield from in_range(f"the number of documents with kind {one.kind}", one.documents, 0, scan.documents)
-        yield from in_range(f"the number of texts like kind {one.kind}", one.secrets, 0, one.shaped)
-        yield from share_problems(f"the p-value of kind {one.kind}", one.p_value)
-        counted = sum(copies.secrets for copies in one.by_copies)
-        if counted != one.secrets:
-            yield f"kind {one.kind} has {one.secrets} secrets, but {counted} by copies"
-
-
 SCANS = Document(
     record=Scan,
     schema=SCHEMA,
@@ -211,7 +197,6 @@ SCANS = Document(
         DISTINCT_FILE: "one line for each distinct secret, with its copies",
         USERS_FILE: "one line for each user whose documents hold secrets",
     },
-    problems=_problems,
     companions=lambda scan: {
         OCCURRENCES_FILE: scan.occurrences_sha256,
         DISTINCT_FILE: scan.distinct_sha256,

@@ -13,6 +13,7 @@ from msgspec import UNSET, UnsetType
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.corpus.survival.causes import CAUSES, Cause, in_words
 from coalmine.records.documents import Document, Origin
+from coalmine.records.estimate import Count
 
 SCHEMA = "coalmine.survival/1"
 # How many canaries a message names one by one.
@@ -24,28 +25,28 @@ class CanarySurvival(msgspec.Struct, frozen=True, kw_only=True):
 
     canary_id: str
     # How many copies should be there: 0 for a withheld canary.
-    repetitions: int
+    repetitions: Count
     # Whole in one row, with all tokens of its holes in the loss. The text around the holes is known to everyone.
-    reached: int
+    reached: Count
     # Whole in one row, with some tokens of its holes in the loss and some not.
-    partly: int = 0
+    partly: Count = 0
     # Whole in one row, with no token of its holes in the loss.
-    masked: int
+    masked: Count
     # Begins in one row and ends in the next.
-    split: int
+    split: Count
     # Of those that reached the loss: at the start of a row, where the first token is not predicted from anything.
-    at_row_start: int
+    at_row_start: Count
     # Of those that reached the loss: tokenized differently from what an audit scores: the canary alone, or as the turn that it is.
-    other_tokens: int
+    other_tokens: Count
     # Of those that reached the loss, for canaries of chat data: not after the header that the chat template writes before their turn.
-    other_header: int = 0
+    other_header: Count = 0
     # Whether the tokenizer changes the planted text, such as to lower case.
     altered: bool
     # Tokens that hold any part of a hole, over all copies that are whole in one row, and how many of them are in the loss.
-    hole_tokens: int = 0
-    hole_tokens_in_loss: int = 0
+    hole_tokens: Count = 0
+    hole_tokens_in_loss: Count = 0
     # How many copies each cause removed; empty where it was not asked.
-    removed: dict[Cause, int] = {}
+    removed: dict[Cause, Count] = {}
 
     @property
     def missing(self) -> int:
@@ -81,11 +82,11 @@ class Survival(msgspec.Struct, frozen=True, kw_only=True):
     schema: str = SCHEMA
     canaries: list[CanarySurvival]
     # Packed sequences count one by one.
-    rows: int
-    tokens: int
-    tokens_in_loss: int
+    rows: Count
+    tokens: Count
+    tokens_in_loss: Count
     # Rows of the trainer that the training ends before it reads once: with few steps, less than an epoch, or without its last batch.
-    rows_unread: int = 0
+    rows_unread: Count = 0
     # One sentence each; none of them shows a secret.
     warnings: list[str]
     # The SHA-256 of the manifest that the canaries are from.
@@ -151,30 +152,6 @@ class Survival(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def _problems(record: Survival) -> Iterator[str]:
-    """What cannot be true together."""
-    names = [one.canary_id for one in record.canaries]
-    if len(set(names)) < len(names):
-        yield "a canary is listed twice"
-    if not 0 <= record.tokens_in_loss <= record.tokens:
-        yield f"{record.tokens_in_loss:,} of {record.tokens:,} tokens are in the loss"
-    if record.rows_unread < 0:
-        yield "a negative number of rows is not read"
-    for one in record.canaries:
-        counts = (
-            one.repetitions, one.reached, one.partly, one.masked, one.split, one.at_row_start, one.other_tokens, one.other_header,
-            one.hole_tokens_in_loss, *one.removed.values(),
-        )  # fmt: skip
-        if min(counts) < 0:
-            yield f"{one.canary_id} has a negative number of copies"
-        if max(one.at_row_start, one.other_tokens, one.other_header) > one.reached:
-            yield f"{one.canary_id} has more copies at the start of a row, or of other tokens, than reach the loss"
-        if one.hole_tokens_in_loss > one.hole_tokens:
-            yield f"{one.canary_id} has more tokens in the loss than there are"
-        if one.removed and sum(one.removed.values()) != max(0, one.repetitions - one.reached):
-            yield f"the causes for {one.canary_id} do not add up to the copies that are lost"
-
-
 def _manifest_problems(record: Survival, canaries: CanarySet) -> Iterator[str]:
     """What the manifest contradicts."""
     if record.manifest_sha256 != canaries.sha256:
@@ -192,7 +169,6 @@ SURVIVALS = Document(
     title="survival check",
     by="`coalmine survive`, `check_survival`",
     holds="how many copies of each canary reach the loss of a training, and what removed the others",
-    problems=_problems,
     origin=Origin(
         manifests=lambda record: [record.manifest_sha256 or None],
         manifest_problems=_manifest_problems,

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from coalmine.errors import ModelOutputError
 from coalmine.models.protocols import TextScorer
 from coalmine.models.resolution import UP_TO_BITS, allowed_bits
+from coalmine.records.estimate import Bits, Count, Share
 from coalmine.search.walks.enumeration import walked_costs
 from coalmine.search.walks.members import Members
 from coalmine.search.walks.thresholds import STEP_BITS
@@ -29,12 +30,12 @@ LEAST_SCALE_BITS = 8.0
 class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     """The order of log-perplexities of about c bits is known where they differ by more than `relative` * c, and than `least_bits`."""
 
-    relative: float
-    least_bits: float
+    relative: Share
+    least_bits: Bits
     # The largest difference between two ways of scoring one text, and how many texts were scored; None for a server, whose
     # resolution was measured when it was connected.
     measured_bits: float | None
-    texts: int
+    texts: Count
 
     def at(self, bits: ArrayLike) -> NDArray[np.float64]:
         """The resolution (bits) at these costs (bits)."""

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from coalmine.records.estimate import Bits, Count
 from coalmine.search.walks.best_first import BestFirstSearch
 from coalmine.search.walks.frontier import Frontier, Nodes
 from coalmine.search.walks.open_nodes import MEMORY_BYTES
@@ -39,9 +40,9 @@ class Certificate(msgspec.Struct, frozen=True):
     """
 
     proven: bool
-    expansions: int
-    best_open_bits: float | None
-    gap_bits: float | None
+    expansions: Count
+    best_open_bits: Bits | None
+    gap_bits: Bits | None
     exhausted: bool = False
 
 

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from coalmine.randomness import arrays
+from coalmine.records.estimate import Amount, Level, Positive, Share
 from coalmine.statistics.epsilon.best import (
     NO_COINS,
     CoinScores,
@@ -60,16 +61,16 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome
     # "consistent", "violated at 95%" or "the audit has too little power to say".
     words: str
-    claimed_epsilon: float
-    claimed_delta: float
+    claimed_epsilon: Amount
+    claimed_delta: Share
     # How often each canary was planted; the claim is for one copy.
-    copies: int
-    confidence: float
+    copies: Positive
+    confidence: Level
     # An upper limit on the probability of scores that separate both sides this well, if the claim holds.
-    p_value: float
+    p_value: Share
     # The probability of detecting a mechanism that leaks `alternative_epsilon`; None where a violation was found.
-    power: float | None
-    alternative_epsilon: float
+    power: Share | None
+    alternative_epsilon: Amount
     statement: str
     # The reason, which ends the statement; empty in files of earlier versions.
     why: str = ""

@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from coalmine.errors import InputError, NotMeasurableError
 from coalmine.randomness import arrays
 from coalmine.records import Estimate
+from coalmine.records.estimate import Count, Share
 from coalmine.statistics.exposure.ranks import sampled_exposures
 from coalmine.statistics.exposure.skew_normal import SkewNormal
 from coalmine.statistics.exposure.skew_normal_fit import (
@@ -55,10 +56,10 @@ class TailFit(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     curve: SkewNormal
-    ks_statistic: float
-    ks_p_value: float
-    n_fit: int
-    n_test: int
+    ks_statistic: Share
+    ks_p_value: Share
+    n_fit: Count
+    n_test: Count
     refits: tuple[tuple[float, float, float], ...]
 
     @property

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from coalmine.errors import InputError
 from coalmine.records import Estimate
+from coalmine.records.estimate import Count
 from coalmine.statistics.intervals import clopper_pearson
 from coalmine.statistics.roc import area_under_roc
 from coalmine.statistics.scores import checked_confidence, number_row
@@ -30,8 +31,8 @@ class Detection(msgspec.Struct, frozen=True, kw_only=True):
     (2, 0.5, 0.75, 0.5, 0.5)
     """
 
-    members: int
-    non_members: int
+    members: Count
+    non_members: Count
     # Of all users, how many were decided correctly.
     accuracy: Estimate
     # The area under the ROC curve: how often a member's score is above a non-member's.

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
 from coalmine.engines.ledger import UNITS_FILE, WORK_FILES
 from coalmine.models.reference.checkpoint import FINETUNING_FILE, FINETUNING_SCHEMA, TrainedFiles
 from coalmine.models.transformers.model_files import CONFIG_FILE
-from coalmine.records.contradictions import count_problems, in_range
 from coalmine.records.documents import Document, Origin
+from coalmine.records.estimate import Count, Positive
 from coalmine.storage.files import PUBLIC, to_json
 from coalmine.training.finetuning.base_checkpoint import Base, result_files
 from coalmine.training.finetuning.options import FinetuningOptions
 from coalmine.training.private.card import written_card
-from coalmine.training.record import EpochRecord, privacy_problems
+from coalmine.training.record import EpochRecord
 
 RECORD_FILE = FINETUNING_FILE
 SCHEMA = FINETUNING_SCHEMA
@@ -36,48 +36,21 @@ class FinetuningRecord(TrainedFiles, frozen=True, kw_only=True):
     # Which fields of the data were read, where they are not the default, and the hash of a validation corpus, if there was one.
     fields: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
     validation_sha256: str | msgspec.UnsetType = msgspec.UNSET
-    documents: int
+    documents: Positive
     # Tokens that are predicted in one pass, and the windows that they are read in.
-    tokens: int
-    windows: int
-    window: int
+    tokens: Positive
+    windows: Positive
+    window: Positive
     # What comes before each document, as a run of an audit records it.
     context: str
-    parameters: int
-    trained_parameters: int
-    epochs: list[EpochRecord]
+    parameters: Count
+    trained_parameters: Positive
+    epochs: Annotated[list[EpochRecord], msgspec.Meta(min_length=1)]
 
     @property
     def validation_loss_bits(self) -> float | None:
         """The validation loss of the weights, which are those of the last epoch, in bits per token."""
         return self.epochs[-1].validation_loss_bits
-
-
-def finetuning_problems(record: FinetuningRecord) -> Iterator[str]:
-    """What cannot be true in the record of a fine-tuning."""
-    for what, number, least in (
-        ("documents", record.documents, 1),
-        ("tokens", record.tokens, 1),
-        ("windows", record.windows, 1),
-        ("tokens of a window", record.window, 1),
-        ("trained parameters", record.trained_parameters, 1),
-    ):
-        yield from count_problems(f"the number of {what}", number, least)
-    if record.windows > record.tokens:
-        yield f"it has {record.windows:,} windows, and {record.tokens:,} tokens in them"
-    if record.trained_parameters > record.parameters:
-        yield f"it trained {record.trained_parameters:,} of {record.parameters:,} parameters"
-    numbers = [one.epoch for one in record.epochs]
-    if numbers != list(range(1, record.options.epochs + 1)):
-        yield f"its {len(numbers)} epochs are not numbered from 1 to {record.options.epochs}"
-        return
-    for one in record.epochs:
-        yield from count_problems(f"epoch {one.epoch}: the number of steps", one.steps, 1)
-        yield from in_range(f"epoch {one.epoch}: the training loss", one.training_loss_bits, 0)
-        yield from in_range(f"epoch {one.epoch}: the validation loss", one.validation_loss_bits, 0)
-    if len({one.validation_loss_bits is None for one in record.epochs}) > 1:
-        yield "some of its epochs have a validation loss, and others have none"
-    yield from privacy_problems(record.privacy, record.options.private)
 
 
 def _taken_over(record: FinetuningRecord) -> dict[str, str]:
@@ -100,7 +73,6 @@ FINETUNINGS = Document(
         UNITS_FILE: "a fine-tuning that is not finished; its state is in `unfinished-*.npz`",
     },
     mode=PUBLIC,
-    problems=finetuning_problems,
     companions=lambda record: (
         dict(zip(result_files(record.options), (record.weights_sha256, record.config_sha256), strict=True))
         | _taken_over(record)

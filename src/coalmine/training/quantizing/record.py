@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import msgspec
 
 from coalmine.models.reference.checkpoint import QUANTIZATION_FILE, QUANTIZATION_SCHEMA, ChangedModel
-from coalmine.records.contradictions import count_problems, in_range
+from coalmine.records.estimate import Amount, Positive
 from coalmine.training.changed_models import document_of_change
 from coalmine.training.quantizing.options import QuantizeOptions
 
@@ -16,11 +14,11 @@ class QuantizedTensor(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one tensor."""
 
     name: str
-    numbers: int
+    numbers: Positive
     # How many different values it has now; with int8, the row with the most of them. None for one that was kept as it was.
-    distinct: int | None
+    distinct: Positive | None
     # The largest absolute difference that rounding made to one of its numbers.
-    largest_error: float
+    largest_error: Amount
     # Why it was kept as it was.
     kept: str | msgspec.UnsetType = msgspec.UNSET
 
@@ -54,24 +52,10 @@ class Quantization(ChangedModel, frozen=True, kw_only=True):
         return sum(one.numbers for one in self.tensors if one.distinct is None)
 
 
-def _problems(record: Quantization) -> Iterator[str]:
-    most = record.options.number or 255
-    for one in record.tensors:
-        yield from count_problems("the number of weights of a tensor", one.numbers, 1)
-        if one.distinct is not None:
-            yield from in_range("the number of different values of a tensor", one.distinct, 1, most)
-        yield from in_range("the largest error of a tensor", one.largest_error, 0)
-        if (one.distinct is None) != (one.kept is not msgspec.UNSET):
-            yield "a tensor is both rounded and kept as it was, or neither"
-    if len({one.name for one in record.tensors}) < len(record.tensors):
-        yield "a tensor is there twice"
-
-
 QUANTIZATIONS = document_of_change(
     Quantization,
     QUANTIZATION_FILE,
     "quantize",
     "a quantization",
     "how the weights were rounded, how many values and which largest error each tensor has, and hashes of the files before and after",
-    _problems,
 )
