@@ -1,6 +1,7 @@
 """Paths with any name and of any kind: the error is one sentence, and nothing on a stream acts on a terminal."""
 
 import inspect
+import itertools
 import json
 import os
 import typing
@@ -91,29 +92,18 @@ def is_inert(text):
     return all(line.isprintable() for line in text.split("\n"))
 
 
-KINDS = (
-    "missing", "below a file", "a directory", "an empty file", "noise", "a circle of links", "too long", "not UTF-8",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    ("words", "parameter"),
-    [
-        (words, one.name)
-        for words, found in COMMANDS.items()
-        for one in found
-        if one.takes_path and words != ("demo",)  # which would run
-    ],
-    ids=lambda one: one if isinstance(one, str) else " ".join(one),
-)
-def test_a_wrong_path_is_a_sentence(words, parameter, kind, places, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    ended = run(*called(words, parameter, places[kind]))
-    assert ended.code in {0, 2}, ended.said
-    assert is_inert(ended.said), ended.said
-    document = json.loads(ended.out)
-    if ended.code:
-        assert ended.err.decode().startswith("coalmine: ")
-        assert ended.err.decode().count("\n") == 1
-        assert document["error"] == ended.err.decode().removeprefix("coalmine: ")[:-1]
+@pytest.mark.parametrize("words", [words for words in COMMANDS if words != ("demo",)], ids=" ".join)
+def test_a_wrong_path_is_a_sentence(words, places, tmp_path, monkeypatch):
+    paths = [one.name for one in COMMANDS[words] if one.takes_path]
+    for number, (parameter, place) in enumerate(itertools.product(paths, places.values())):
+        (tmp_path / str(number)).mkdir()
+        monkeypatch.chdir(tmp_path / str(number))
+        ended = run(*called(words, parameter, place))
+        assert ended.code in {0, 2}, ended.said
+        assert is_inert(ended.said), ended.said
+        document = json.loads(ended.out)
+        if ended.code:
+            error = ended.err.decode()
+            assert error.startswith("coalmine: "), error
+            assert error.count("\n") == 1, error
+            assert document["error"] == error.removeprefix("coalmine: ")[:-1]
