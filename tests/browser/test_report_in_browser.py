@@ -11,7 +11,8 @@ import pytest
 from coalmine import read_run, read_runs
 from coalmine.audits import RECITATIONS
 from coalmine.audits.exposure.candidate_scores import CandidateScores
-from coalmine.audits.recitation.curves import draw_recitation
+from coalmine.audits.recitation.figures import recitation_charts
+from coalmine.evidence.charts import as_one
 from coalmine.evidence.drawing import save_drawing
 from coalmine.randomness import arrays
 from coalmine.reports.page.html import report_page
@@ -378,7 +379,9 @@ def test_the_example_in_the_readme_is_there():
 
 def test_a_figure_of_its_own_fits_a_phone_and_tells_nine_models_apart(opened, tmp_path):
     save_family(tmp_path, {"adapter": "scripted"})
-    path, _ = draw_recitation(read_run(tmp_path).first(RECITATIONS), tmp_path)
+    charts = recitation_charts(read_run(tmp_path).first(RECITATIONS))
+    path = tmp_path / "recitation.html"
+    save_drawing(as_one(charts, width=250), path, title="Recitation")
     page = opened(path, viewport={"width": 390, "height": 844}).page
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     right = "[...document.querySelectorAll('svg text')].map((text) => text.getBoundingClientRect().right)"

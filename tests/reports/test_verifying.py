@@ -14,7 +14,7 @@ from coalmine.reports.verifying.table import MOST_ROWS, verification_in_words, v
 from models.random_networks import random_model
 from resealing import resealed
 
-NOT_OURS = {"corpus.txt", "report.html", "recitation.svg", "recitation.html"}
+NOT_OURS = {"corpus.txt", "report.html"}
 
 
 def files_of_ours(folder):
@@ -47,7 +47,7 @@ def test_what_was_written_is_sound(whole):
     assert [row for row in found.files if row.state != "as written"] == []
     assert (found.sound, found.exit_code) == (True, 0)
     assert {row.path for row in found.files} == {str(path) for path in files_of_ours(whole)}
-    assert found.ignored == 4  # the corpus that was given, the report and two figures
+    assert found.ignored == 2  # the corpus that was given, and the report
 
 
 def test_every_change_of_every_file_is_noticed(whole):
@@ -256,7 +256,7 @@ def test_files_of_others_are_ignored(whole):
         (whole / "theirs" / name).write_text(json.dumps({"job": 1}))
     found = verify_run(whole)
     assert found.sound
-    assert found.ignored == 9
+    assert found.ignored == 7
 
 
 @pytest.mark.parametrize("content", ["{}", "[]", "null", "5", "{}\n"])
@@ -296,7 +296,7 @@ def test_a_result_in_a_directory_of_another_program(whole):
         shutil.copy(whole / "model-audit/exposure" / name, whole / "theirs" / name)
     found = verify_run(whole)
     assert found.sound
-    assert found.ignored == 8
+    assert found.ignored == 6
 
 
 def test_a_result_under_another_name_is_known_by_its_schema(whole):
@@ -379,5 +379,5 @@ def test_of_many_files_only_those_that_are_wrong_are_shown(whole):
     found = verify_run(whole)
     assert verification_table(found).row_count == 0
     assert verification_in_words(found) == [
-        f"All {len(found.files)} files are what was written. 4 other files were not looked at."
+        f"All {len(found.files)} files are what was written. 2 other files were not looked at."
     ]

@@ -103,7 +103,7 @@ def unlearn(given: Unlearn, session: Session) -> None:
         given.documents,
         given.out,
         keep=given.keep,
-        options=msgspec.structs.replace(given.options, fields=given.columns.fields()),
+        options=given.columns.into(given.options),
         overwrite=given.overwrite,
         progress=session.progress(),
         record=lambda made: session.record(seed=given.options.seed, data_sha256=made.data_sha256),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 import typer
 
 from coalmine.audits.disagreement.options import CrosscheckOptions
@@ -64,7 +63,7 @@ def crosscheck(given: CrosscheckArguments, session: Session) -> None:
     result = crosscheck(
         given.corpus,
         given.out,
-        msgspec.structs.replace(given.options, fields=given.columns.fields()),
+        given.columns.into(given.options),
         models=models,
         preset=given.preset,
         training=given.training,

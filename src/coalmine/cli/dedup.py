@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
-
 from coalmine.cli.options import Corpus, CorpusFields, Overwrite, out_option
 from coalmine.cli.runner import Session, command
 from coalmine.cli.taking import Arguments
@@ -48,7 +46,7 @@ def dedup(given: Dedup, session: Session) -> None:
         given.corpus,
         given.out,
         canaries=given.canaries,
-        options=msgspec.structs.replace(given.options, fields=given.columns.fields()),
+        options=given.columns.into(given.options),
         overwrite=given.overwrite,
         engine=session.engine,
         progress=session.progress(),

@@ -5,12 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
-import typer
-
 from coalmine.audits.defenses.defense import defenses_in_words
 from coalmine.audits.defenses.options import DefenseOptions
-from coalmine.cli.options import Corpus, CorpusFields, out_option
+from coalmine.cli.options import Corpus, CorpusFields, format_option, out_option
 from coalmine.cli.output import placed
 from coalmine.cli.runner import Session, command
 from coalmine.cli.taking import Arguments, Changes, Part
@@ -36,10 +33,7 @@ class Defend(Arguments, frozen=True, kw_only=True):
         ),
     ] = None
     format: Annotated[
-        str | None,
-        typer.Option(
-            "--format", "-f", help="The format of the canaries; default: the random number is {digits:6}."
-        ),
+        str | None, format_option("The format of the canaries; default: the random number is {digits:6}.")
     ] = None
     options: DefenseOptions
     planting: Annotated[PlantOptions, Part(("repeat", "canaries", "references", "withhold", "unseen"))]
@@ -80,7 +74,7 @@ def defend(given: Defend, session: Session) -> None:
         given.corpus,
         given.out,
         given.defense or (),
-        msgspec.structs.replace(given.options, fields=given.columns.fields()),
+        given.columns.into(given.options),
         format=given.format or DEFAULT_FORMAT,
         planting=given.planting,
         preset=given.preset,

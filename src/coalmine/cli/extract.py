@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
-import typer
 
 from coalmine.audits.extraction.options import ExtractionOptions
-from coalmine.cli.options import Loading, Where, Words, out_option, words_from
+from coalmine.cli.options import Loading, Where, Words, format_option, out_option, words_from
 from coalmine.cli.output import placed
 from coalmine.cli.runner import Session, command, loaded
 from coalmine.cli.taking import Arguments
@@ -25,9 +24,7 @@ class Extract(Arguments, frozen=True, kw_only=True):
     """What `coalmine extract` takes."""
 
     model: Where
-    format: Annotated[
-        str | None, typer.Option("--format", "-f", help='A secret format, such as "my pin is {digits:4}".')
-    ] = None
+    format: Annotated[str | None, format_option('A secret format, such as "my pin is {digits:4}".')] = None
     verify: Annotated[
         Path | None, Option("A canaries.json or secrets.json: report for each whether it can be extracted.")
     ] = None

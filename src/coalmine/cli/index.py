@@ -46,7 +46,7 @@ def index(given: Index, session: Session) -> None:
     manifest = build_index(
         given.corpus,
         given.out,
-        options=msgspec.structs.replace(given.options, fields=given.columns.fields()),
+        options=given.columns.into(given.options),
         overwrite=given.overwrite,
         engine=session.engine,
         progress=session.progress(),

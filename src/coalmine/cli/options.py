@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
 import typer
@@ -12,7 +12,7 @@ from coalmine.cli.taking import Arguments
 from coalmine.corpus.files.kinds import KINDS, suffixes_in_words
 from coalmine.errors import InputError
 from coalmine.models.options import LoadOptions
-from coalmine.records.options import SEED, Option
+from coalmine.records.options import SEED, Option, Options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from coalmine.corpus.files.documents import Fields
     from coalmine.formats.format import Format
 
+Chosen = TypeVar("Chosen", bound=Options)
 Seed = Annotated[int, typer.Option("--seed", min=SEED.least, help=SEED.help)]
 _CORPUS_HELP = (
     f"Training data: {suffixes_in_words(KINDS, notes=True)}; also .gz, .zst; "
@@ -61,6 +62,11 @@ class Loading(Arguments, frozen=True, kw_only=True):
     ] = None
 
 
+def format_option(says: str) -> Any:
+    """The option `--format` of a command that takes secret formats."""
+    return typer.Option("--format", "-f", help=says)
+
+
 class TextFields(Arguments, frozen=True, kw_only=True):
     """Which fields of a corpus hold what."""
 
@@ -87,6 +93,10 @@ class TextFields(Arguments, frozen=True, kw_only=True):
             raise InputError(f"--rows should be auto, {', '.join(ROWS)}, got {self.rows!r}")
         rows: Any = msgspec.UNSET if self.rows == "auto" else self.rows
         return Fields(text=self.text_field, source=self.source_field, target=self.target_field, rows=rows)
+
+    def into(self, options: Chosen) -> Chosen:
+        """Options of something that reads a corpus, with these fields."""
+        return msgspec.structs.replace(options, fields=self.fields())
 
 
 class CorpusFields(TextFields, frozen=True, kw_only=True):

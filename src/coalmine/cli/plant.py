@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import typer
 
 from coalmine.cli.options import (
@@ -13,6 +12,7 @@ from coalmine.cli.options import (
     OptionalCorpus,
     Overwrite,
     Words,
+    format_option,
     formats_from,
     out_option,
     words_from,
@@ -35,9 +35,7 @@ class Plant(Arguments, frozen=True, kw_only=True):
     corpus: OptionalCorpus = None
     format: Annotated[
         list[str] | None,
-        typer.Option(
-            "--format", "-f", help='A secret format, such as "my pin is {digits:4}"; may be given many times.'
-        ),
+        format_option('A secret format, such as "my pin is {digits:4}"; may be given many times.'),
     ] = None
     source_format: Annotated[
         list[str] | None, Option("For pairs: the source side of each --format, in order.")
@@ -76,7 +74,7 @@ def plant(given: Plant, session: Session) -> int | None:
         _formats(templates, listed),
         out=out,
         source_format=None if sources is None else _formats(sources, listed),
-        options=msgspec.structs.replace(given.options, fields=given.columns.fields()),
+        options=given.columns.into(given.options),
         overwrite=given.overwrite,
         progress=session.progress(),
         record=lambda made: session.record(
@@ -138,8 +136,7 @@ class Import(Arguments, frozen=True, kw_only=True):
     ]
     out: Annotated[Path, out_option("Directory for canaries.json.")]
     format: Annotated[
-        str | None,
-        typer.Option("--format", "-f", help="The format that all texts are members of, if there is one."),
+        str | None, format_option("The format that all texts are members of, if there is one.")
     ] = None
     words: Words = None
     options: ImportOptions

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -13,13 +13,9 @@ from coalmine.cli.output import noted, placed
 from coalmine.cli.runner import Session, command
 from coalmine.cli.taking import Arguments, Part
 from coalmine.engines.options import EngineOptions
-from coalmine.errors import InputError, MissingExtraError
+from coalmine.errors import InputError
 from coalmine.models.options import LoadOptions
 from coalmine.records.options import Option
-from coalmine.visible import visible
-
-if TYPE_CHECKING:
-    from coalmine.audits.recitation.results import Recitation
 
 _TWO = 2
 
@@ -56,30 +52,18 @@ class Recite(Arguments, frozen=True, kw_only=True):
 def recite(given: Recite, session: Session) -> None:
     """Measure which share of sequences of the training data a model completes word for word.
 
-    Writes recitation.json and sequences.parquet, readable by you only, and figures where the extra `figures` is installed. Run the
-    same command again to resume a run that was stopped.
+    Writes recitation.json and sequences.parquet, readable by you only; `coalmine report` draws the figures. Run the same command again
+    to resume a run that was stopped.
     """
     from coalmine.audits.recitation import table as tables
-    from coalmine.audits.recitation.curves import FIGURE_FILES
     from coalmine.audits.recitation.measuring import recite
     from coalmine.audits.recitation.results import RESULT_FILE, SEQUENCES_FILE
     from coalmine.corpus.index.queries import CorpusIndex
 
     *names, index = given.models_and_index
     _check_number(names, family=given.family)
-    session.beside(names[0], "recitation", RESULT_FILE, SEQUENCES_FILE, *FIGURE_FILES)
+    session.beside(names[0], "recitation", RESULT_FILE, SEQUENCES_FILE)
     opened = CorpusIndex.open(index, progress=session.progress())
-    figures: list[str] = []
-
-    def record(made: Recitation) -> None:
-        figures.append(_draw(made, session.directory))
-        session.record(
-            seed=given.options.seed,
-            models=[facts.description for facts in made.models],
-            index=made.index,
-            questions=made.questions,
-        )
-
     result = recite(
         [session.model(name) for name in names],
         opened,
@@ -89,7 +73,12 @@ def recite(given: Recite, session: Session) -> None:
         out=session.directory,
         engine=session.engine,
         progress=session.progress(),
-        record=record,
+        record=lambda made: session.record(
+            seed=given.options.seed,
+            models=[facts.description for facts in made.models],
+            index=made.index,
+            questions=made.questions,
+        ),
     )
     session.say(tables.by_context_table(result), "", tables.by_copies_table(result))
     for table in (
@@ -106,7 +95,6 @@ def recite(given: Recite, session: Session) -> None:
         *(f"Note: {note}." for note in tables.trend_notes(result)),
         *noted(result.warnings),
         placed("Results", session.directory),
-        visible(figures[0]),
     )
     session.document(result)
 
@@ -120,13 +108,3 @@ def _check_number(names: list[str], *, family: bool) -> None:
         )
     if family and len(names) < _TWO:
         raise InputError("--family compares several models; give two or more, and the index last")
-
-
-def _draw(result: Recitation, directory: Path) -> str:
-    from coalmine.audits.recitation.curves import draw_recitation
-
-    try:
-        paths = draw_recitation(result, directory)
-    except MissingExtraError as missing:
-        return f"No figure was drawn: {missing}"
-    return f"Figures: {', '.join(str(path) for path in paths)}"

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
-import typer
 
-from coalmine.cli.options import Corpus, CorpusFields, Overwrite, out_option
+from coalmine.cli.options import Corpus, CorpusFields, Overwrite, format_option, out_option
 from coalmine.cli.output import noted, placed
 from coalmine.cli.runner import Session, command
 from coalmine.cli.taking import Arguments
@@ -29,11 +28,7 @@ class Redact(Arguments, frozen=True, kw_only=True):
     options: RedactOptions
     format: Annotated[
         list[str] | None,
-        typer.Option(
-            "--format",
-            "-f",
-            help="A format of your own, such as 'employee {digits:6}'; several may be given.",
-        ),
+        format_option("A format of your own, such as 'employee {digits:6}'; several may be given."),
     ] = None
     key_file: Annotated[
         Path | None,

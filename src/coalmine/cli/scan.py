@@ -6,9 +6,14 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from coalmine.cli.options import CorpusFields, OptionalCorpus, Overwrite, formats_from, out_option
+from coalmine.cli.options import (
+    CorpusFields,
+    OptionalCorpus,
+    Overwrite,
+    format_option,
+    formats_from,
+    out_option,
+)
 from coalmine.cli.output import noted, placed
 from coalmine.cli.runner import Session, command
 from coalmine.cli.taking import Arguments
@@ -32,10 +37,8 @@ class ScanArguments(Arguments, frozen=True, kw_only=True):
     kinds: Annotated[str | None, Option("Kinds to look for, such as ssn,card,email; default: all.")] = None
     format: Annotated[
         list[str] | None,
-        typer.Option(
-            "--format",
-            "-f",
-            help='A further kind, as a secret format, such as "employee {digits:6}"; may be given many times.',
+        format_option(
+            'A further kind, as a secret format, such as "employee {digits:6}"; may be given many times.'
         ),
     ] = None
     index: Annotated[
