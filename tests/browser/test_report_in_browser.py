@@ -55,6 +55,7 @@ class Opened:
         self.page.on("request", lambda request: self.asked.append(request.url))
         self.path = path
         self.page.goto(path.as_uri(), wait_until="load")
+        self.page.evaluate("for (const fold of document.querySelectorAll('details.fold')) fold.open = true")
         self.page.locator("figure[data-drawn]").first.wait_for(state="attached")
 
     def wait_for_figures(self):

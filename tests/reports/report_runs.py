@@ -224,10 +224,10 @@ def recitation(
 
 
 def exposure_result(canary_id, estimate, *, times=1, bits=30.0, rank=None, most=20.0):
-    """A result with this estimate; where it says what the rank is and how many there are, these are its rank and its limit."""
+    """A result with this estimate; where it says what the rank is, and in the whole space how many there are, these are its own."""
     if estimate.method in {"exact", "references"} and estimate.status != "not_measured":
         rank = 1 if estimate.value is None else round(estimate.n * 2.0**-estimate.value)
-        most = math.log2(estimate.n)
+        most = math.log2(estimate.n) if estimate.method == "exact" else most
     return ExposureResult(
         canary_id=canary_id,
         format_id="f0",

@@ -122,9 +122,10 @@ def test_the_page_answers_first_then_shows(page):
         "Did it memorize the canaries?",
         "Can they be extracted?",
         "What should I do?",
-        "What was found",
-        "What was not tested",
         "Exposure against repetitions",
+        "What was found",
+        "What could not be measured, and what was not tested",
+        "Log-perplexity of members and canaries",
         "Canaries, the most exposed first",
         "Files that this report was made from",
     ]

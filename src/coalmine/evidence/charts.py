@@ -134,6 +134,7 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
         color: the column that decides the color, with the colors in `colors`, in their order; by default, those of the palette.
         legend: the title of the colors; empty where the axis names them already.
         shape: the column that decides the shape of points, with the shapes in `shapes`.
+        leads: whether it may be the one picture of the first screen; the first that may is shown there.
         panel: the column of which each value has a drawing of its own, with a note in `notes`.
         choice: the column by which a reader can choose what is drawn.
 
@@ -170,6 +171,7 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
     notes: dict[str, str] = {}
     choice: str = ""
     height: int = 280
+    leads: bool = False
 
     @property
     def table(self) -> tuple[tuple[Cell, ...], ...]:

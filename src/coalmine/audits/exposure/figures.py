@@ -93,6 +93,7 @@ def exposure_figure_of(
         },
         choice="trained on",
         height=300,
+        leads=True,
     )
 
 

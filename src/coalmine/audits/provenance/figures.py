@@ -88,6 +88,7 @@ def scores_figure(document: Provenance) -> Chart | None:
         panel="question",
         notes=notes,
         height=60 * len({row["kind"] for row in drawn}),
+        leads=True,
     )
 
 

@@ -70,6 +70,7 @@ def _chart(document: Recitation, by: By, rows: Rows) -> Chart:
         ),
         color="name",
         colors=named_colors(list(names.values())),
+        leads=True,
     )
 
 

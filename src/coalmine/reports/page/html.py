@@ -41,7 +41,8 @@ class RunPart(NamedTuple):
     name: str
     conclusion: Conclusion
     findings: dict[FindingStatus, list[Finding]]
-    # By the ids that they have on the page.
+    # By the ids that they have on the page; the picture is the one of the first screen.
+    picture: str
     figures: dict[str, Chart]
     # By their sections.
     details: dict[str, list[Detail]]
@@ -108,6 +109,7 @@ def _across(runs: Sequence[Run]) -> tuple[AcrossRuns, ...]:
 
 
 def _part(one: ReportedRun, prefix: str, *, reveal: bool) -> RunPart:
+    figures = {f"{prefix}{figure.id}": figure for figure in figures_of(one.run)}
     shown = (detail for audit in audits() for detail in audit.details(one.run, reveal))
     details = grouped((detail.section, detail) for detail in shown)
     return RunPart(
@@ -115,7 +117,8 @@ def _part(one: ReportedRun, prefix: str, *, reveal: bool) -> RunPart:
         name=one.name,
         conclusion=one.conclusion,
         findings=findings_by_status(one.findings),
-        figures={f"{prefix}{figure.id}": figure for figure in figures_of(one.run)},
+        picture=next((name for name, figure in figures.items() if figure.leads), ""),
+        figures=figures,
         record=record_of(one.run, details.pop(RECORD, []), reveal=reveal),
         details=details,
     )

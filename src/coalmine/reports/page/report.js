@@ -112,6 +112,12 @@
     window.addEventListener("load", () => setTimeout(() => idle(next), 400));
   }
 
+  // What is folded opens for a link to it, and for print.
+  const unfold = () => { const fold = document.getElementById(location.hash.slice(1))?.closest("details"); if (fold) fold.open = true; };
+  addEventListener("hashchange", unfold);
+  addEventListener("beforeprint", () => { for (const fold of document.querySelectorAll("details.fold")) fold.open = true; });
+  unfold();
+
   const PAGE = 100;
   for (const box of document.querySelectorAll("[data-search]")) {
     const source = store.tables[box.dataset.search];
