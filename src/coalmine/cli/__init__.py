@@ -1,1 +1,1 @@
-"""One thin module for each command."""
+"""The command line: a runner, and a record and one function for each command."""

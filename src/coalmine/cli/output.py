@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from coalmine.cli.progress import LineProgress, TerminalProgress
 from coalmine.progress import Progress, Silent
@@ -17,20 +17,16 @@ if TYPE_CHECKING:
 
 
 class Output:
-    """The output of one run of a command. Use it in a `with`, so that a progress bar never outlives the command."""
+    """The output of one run of a command.
+
+    Attributes:
+        held: what ends with the command, such as a progress bar; the command runs in a `with` of it.
+    """
 
     def __init__(self, *, json: bool, quiet: bool) -> None:
         self.json, self.quiet = json, quiet
         self._progress: TerminalProgress | LineProgress | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._progress is not None:
-            self._progress.close()
+        self.held = ExitStack()
 
     def progress(self) -> Progress:
         """Progress on standard error: a bar on a terminal, lines elsewhere, nothing if quiet."""
@@ -38,6 +34,7 @@ class Output:
             return Silent()
         if self._progress is None:
             self._progress = TerminalProgress() if sys.stderr.isatty() else LineProgress()
+            self.held.callback(self._progress.close)
         return self._progress
 
     def say(self, *shown: RenderableType | None) -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -63,23 +61,15 @@ class Session(Output):
     def __init__(self, given: Any, printing: Printing) -> None:
         super().__init__(json=printing.json, quiet=printing.quiet)
         self.directory = Path()
-        self._given, self._clock, self._held = given, RunClock(), ExitStack()
+        self._given, self._clock = given, RunClock()
         self._models: list[Any] = []
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self._held.__exit__(kind, error, trace)
-        finally:
-            super().__exit__(kind, error, trace)
 
     def into(self, directory: Path, *files: str, recorded: bool = True) -> None:
         """Let results go into a directory where these files and run.json can be written; one that is new and stays empty is removed."""
         from coalmine.storage.files import check_places, no_empty_directory
 
         self.directory = directory
-        self._held.enter_context(no_empty_directory(directory))
+        self.held.enter_context(no_empty_directory(directory))
         check_places(directory, *files, *([RUN_FILE] if recorded else []))
 
     def beside(self, model: str, folder: str, *files: str) -> None:
@@ -100,7 +90,7 @@ class Session(Output):
         source = getattr(loading, "source", None)
         made = loaded(where, options, source, answers=self.directory / ANSWERS_FILE)
         if not self._models:
-            self._held.enter_context(sole_use(self.directory))
+            self.held.enter_context(sole_use(self.directory))
         self._models.append(made)
         return made
 
@@ -108,7 +98,7 @@ class Session(Output):
     def engine(self) -> Engine:
         """The engine that was asked for, open until the command ends."""
         running: EngineOptions = self._given.running
-        return self._held.enter_context(running.opened())
+        return self.held.enter_context(running.opened())
 
     @cached_property
     def ledger(self) -> Ledger:
@@ -158,7 +148,8 @@ def command(
         everything = msgspec.defstruct(record.__name__, fields, bases=(Arguments,), frozen=True, kw_only=True)
 
         def run(taken: Any) -> int:
-            with Session(taken.given, taken.printing) as session:
+            session = Session(taken.given, taken.printing)
+            with session.held:
                 return function(taken.given, session) or 0
 
         run.__name__, run.__doc__ = function.__name__, function.__doc__
