@@ -23,7 +23,6 @@ from coalmine import (
 from coalmine.audits import verify_extraction
 from coalmine.audits.comparison.measuring import compare
 from coalmine.audits.comparison.results import UtilityMeasure
-from coalmine.audits.recitation.contradictions import recitation_problems
 from coalmine.corpus import build_index
 from recorded import assert_as_recorded, plain
 
@@ -235,7 +234,6 @@ def test_recitation_is_as_it_was(name, index):
     models = [reciting(1e-9, "small"), reciting(1.0, "large")]
     found = recite(models, index, baseline=reciting(1e-30, "baseline"), **RECITED[name])
     assert max(group.recited.value for group in found.groups) > 0
-    assert list(recitation_problems(found)) == []
     assert_as_recorded(FILE, f"recited, {name}", numbers(plain(found)), within=1e-6)
 
 

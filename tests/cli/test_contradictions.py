@@ -1,5 +1,6 @@
-"""Every command rejects a result that contradicts itself, even if its checksum is right."""
+"""Commands reject results that contradict themselves or their manifest, and `check` those that are not what is computed again."""
 
+import hashlib
 import math
 import shutil
 
@@ -25,6 +26,9 @@ def audited(tmp_path_factory):
             if path.name != "canaries.json":
                 with resealed(path) as document:
                     document.setdefault("model", {})["weights"] = name
+        with resealed(folder / name / "membership" / "membership.json") as document:
+            source = folder / name / "references" / "exposure.json"
+            document["exposures_sha256"] = hashlib.sha256(source.read_bytes()).hexdigest()
     (folder / "policy.toml").write_text(POLICY)
     return folder
 
@@ -60,16 +64,18 @@ def test_what_was_written_is_read(runs, command):
     assert ended.code == (1 if command == "check" else 0), ended.said
 
 
-@pytest.mark.parametrize("command", READERS)
-def test_rank_1_of_10000_is_not_3_bits(runs, command):
+def test_rank_1_of_10000_is_not_3_bits(runs):
     path = runs / "two" / "exposure" / "exposure.json"
     with resealed(path) as document:
         best = min(document["results"], key=lambda result: result["rank"])
         assert (best["rank"], best["estimate"]["value"]) == (1, math.log2(10_000))
         best["estimate"] |= {"value": 3.29, "low": 3.29, "high": 3.29}
-    ended = run(*commands(runs)[command])
+    ended = run(*commands(runs)["check"])
     assert ended.code == 2
-    assert f"{path} contradicts itself: canary '{best['canary_id']}' has rank 1 of 10,000" in ended.said
+    assert (
+        f"{path} contradicts what it was computed from: canary '{best['canary_id']}' has rank 1 of 10,000"
+        in ended.said
+    )
     assert "13.29 bits, and the value 3.29" in ended.said
 
 
@@ -90,24 +96,38 @@ def test_scores_of_another_run_are_refused(runs, command):
     assert "scores.parquet is not what was written with exposure.json" in ended.said
 
 
-@pytest.mark.parametrize("command", READERS[:3])
-@pytest.mark.parametrize(
-    ("name", "change"),
-    [
-        ("membership/membership.json", lambda document: document["populations"][0]["auc"].update(value=7.0)),
-        ("membership/membership.json", lambda document: document["populations"][0].update(in_count=5)),
-        ("extraction/verified.json", lambda document: document["canaries"][0].update(extracted=True)),
-        ("extraction/verified.json", lambda document: document["canaries"][0].update(repetitions=9)),
-        ("extraction/extraction-f0.json", lambda document: document["found"].reverse()),
-        ("exposure/exposure.json", lambda document: document["results"][0].update(repetitions=9)),
-    ],
-)
-def test_other_results_and_what_the_manifest_says(runs, command, name, change):
+def refused(runs, command, name, change):
     with resealed(runs / "two" / name) as document:
         change(document)
     ended = run(*commands(runs)[command])
     assert ended.code == 2
     assert f"{runs / 'two' / name} contradicts " in ended.said
+
+
+@pytest.mark.parametrize("command", READERS[:3])
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("membership/membership.json", lambda document: document["populations"][0]["auc"].update(value=7.0)),
+        ("extraction/verified.json", lambda document: document["canaries"][0].update(repetitions=9)),
+        ("exposure/exposure.json", lambda document: document["results"][0].update(repetitions=9)),
+        ("exposure/exposure.json", lambda document: document["results"][0].update(rank=0)),
+    ],
+)
+def test_numbers_that_no_result_has_and_what_the_manifest_says(runs, command, name, change):
+    refused(runs, command, name, change)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("membership/membership.json", lambda document: document["populations"][0].update(in_count=5)),
+        ("extraction/verified.json", lambda document: document["canaries"][0].update(proven=False)),
+        ("extraction/extraction-f0.json", lambda document: document["found"].reverse()),
+    ],
+)
+def test_what_is_computed_again(runs, name, change):
+    refused(runs, "check", name, change)
 
 
 def test_the_manifest_of_the_results_must_be_there_if_one_is(runs):

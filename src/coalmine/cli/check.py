@@ -94,9 +94,9 @@ def verify(given: Verify, session: Session) -> int:
     """Check every file that coalmine wrote below some directories: is it still what was written?
 
     This checks the checksums of results and indexes, the files that were written with them, weights against training.json and
-    results, a planted corpus against its canaries.json, results against both, and whether the numbers of each result can all be
-    true. Unfinished work is listed; files that coalmine did not write are ignored. Exits with 0 only if every file is what was
-    written, and with 2 otherwise.
+    results, a planted corpus against its canaries.json, results against both, and whether each result is what is computed again
+    from the files beside it. Unfinished work is listed; files that coalmine did not write are ignored. Exits with 0 only if every
+    file is what was written, and with 2 otherwise.
     """
     from coalmine.reports.verifying.table import verification_in_words, verification_table
     from coalmine.reports.verifying.verifying import verify_run

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from coalmine.corpus.planting.manifest import MANIFESTS, CanarySet
+from coalmine.errors import AlteredError, CoalmineError, MissingExtraError, ReadError
 from coalmine.evidence.directories import model_of_result
 from coalmine.evidence.run import Located, Run
 from coalmine.models.reference.checkpoint import WEIGHTS_FILE
 from coalmine.records.contradictions import refuse_contradictions
-from coalmine.records.documents import Document
+from coalmine.records.documents import Document, Origin, SaidOfCanary, SaidOfFormat
 from coalmine.storage.files import sha256_of_file
 from coalmine.storage.links import real_path
 
@@ -64,15 +65,48 @@ def other_manifest(run: Run) -> str | None:
 
 def check_manifest(kind: Document[Any], one: Located[Any], manifests: Mapping[str, CanarySet]) -> None:
     """Refuse a result that contradicts the manifest that it was made with, if that is among these."""
-    if kind.origin.manifest_problems is None:
-        return
-    for digest in kind.origin.manifests(one.document):
-        canaries = manifests.get(digest or "")
-        if canaries is not None:
-            problems = kind.origin.manifest_problems(one.document, canaries)
-            further = kind.origin.manifest_beside(one.path, one.document, canaries)
-            both = itertools.chain(problems, further)
-            refuse_contradictions(one.path, both, "this result", "the manifest that it was made with")
+    canaries = manifests.get(next(iter(kind.origin.manifests(one.document)), None) or "")
+    if canaries is not None:
+        problems = manifest_problems(kind.origin, one.document, canaries)
+        further = kind.origin.manifest_beside(one.path, one.document, canaries)
+        both = itertools.chain(problems, further)
+        refuse_contradictions(one.path, both, "this result", "the manifest that it was made with")
+
+
+def manifest_problems(origin: Origin[Any], document: Any, canaries: CanarySet) -> Iterator[str]:
+    """What a result says about canaries and formats, and their manifest contradicts, one sentence each."""
+    for told in origin.formats(document):
+        form = canaries.formats.get(told.format_id)
+        if form is None or _contradicts(told, SaidOfFormat(told.format_id, form.template, form.size)):
+            yield f"format {told.format_id!r} is not that of the manifest"
+    known = {
+        one.canary_id: SaidOfCanary(
+            one.canary_id, one.format_id, one.times_trained_on, one.repetitions, one.planted
+        )
+        for one in canaries
+    }
+    for said in () if origin.canaries is None else origin.canaries(document):
+        if said.canary_id not in known:
+            yield f"canary {said.canary_id!r} is not in the manifest"
+        elif _contradicts(said, known[said.canary_id]):
+            yield (
+                f"canary {said.canary_id!r} is of another format, was planted another number of times, or was withheld, by the manifest"
+            )
+
+
+def _contradicts(told: tuple[Any, ...], there: tuple[Any, ...]) -> bool:
+    return any(one is not None and one != other for one, other in zip(told, there, strict=True))
+
+
+def check_again(kind: Document[Any], path: Path, document: Any) -> None:
+    """Refuse a result that differs from what is computed again from the files beside it, or from its own numbers."""
+    try:
+        problems = list(kind.again(path, document))
+    except (AlteredError, ReadError, MissingExtraError):
+        raise  # which is not the fault of this result
+    except (CoalmineError, ArithmeticError, LookupError, TypeError, ValueError):
+        problems = ["nothing like it can be computed again"]
+    refuse_contradictions(path, problems, kind.what, "what it was computed from")
 
 
 def _folders_of(paths: Sequence[Path], path: Path) -> Iterator[Path]:

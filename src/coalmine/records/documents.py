@@ -12,12 +12,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from coalmine.errors import AlteredError, ContradictionError, InputError
-from coalmine.records.contradictions import refuse_contradictions
 from coalmine.storage.decoding import UndecodableError, decode_json, names_twice, shown_schema
 from coalmine.storage.files import PRIVATE, PUBLIC, read_bytes, sha256_of_file, to_json, write_bytes
 
@@ -106,6 +105,25 @@ def decoded(
     )
 
 
+class SaidOfCanary(NamedTuple):
+    """What a result says of one canary; None for what it does not say."""
+
+    canary_id: str
+    format_id: str | None = None
+    # How often the model was trained on it, and how often it would have been, had its coin said so.
+    repetitions: int | None = None
+    planned: int | None = None
+    planted: bool | None = None
+
+
+class SaidOfFormat(NamedTuple):
+    """What a result says of one format; None for what it does not say."""
+
+    format_id: str
+    template: str | None = None
+    size: int | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Origin(Generic[Record]):
     """What a document says about where its numbers come from, so that reports and `verify` can check it against what is there.
@@ -113,7 +131,7 @@ class Origin(Generic[Record]):
     Attributes:
         model: the description of the model that it is about; None for a document that is not about one model.
         manifests: the SHA-256 of each manifest that it was made with, or that it describes.
-        manifest_problems: what the manifest contradicts in it, one sentence each; None where it says nothing about single canaries.
+        canaries: what it says of single canaries, and `formats` of formats; the manifest must say the same. None where it says nothing.
         manifest_beside: what the files beside it and the manifest together contradict in it, given its path, one sentence each.
         is_measurement: whether it measures the canaries of its manifests in the finished model; what was seen during a training does not.
         follows_manifest: whether it belongs to every model that was measured with its manifest, where no model is nearer to its file.
@@ -127,7 +145,8 @@ class Origin(Generic[Record]):
 
     model: Callable[[Record], Mapping[str, Any]] | None = None
     manifests: Callable[[Record], Iterable[str | None]] = lambda _: ()
-    manifest_problems: Callable[[Record, Any], Iterable[str]] | None = None
+    canaries: Callable[[Record], Iterable[SaidOfCanary]] | None = None
+    formats: Callable[[Record], Iterable[SaidOfFormat]] = lambda _: ()
     manifest_beside: Callable[[Path, Record, Any], Iterable[str]] = lambda _path, _record, _manifest: ()
     is_measurement: bool = True
     follows_manifest: bool = False
@@ -138,7 +157,7 @@ class Origin(Generic[Record]):
     @property
     def measures_canaries(self) -> bool:
         """Whether it is a measurement of single canaries of its manifests."""
-        return self.is_measurement and self.manifest_problems is not None
+        return self.is_measurement and self.canaries is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,9 +184,9 @@ class Document(Generic[Record]):
         mode: PRIVATE where it may hold secrets.
         names: a pattern of all names that it may have; by default the usual one.
         name_is_common: whether other programs use this name too, so that the content decides whose file it is.
-        problems: one sentence for each contradiction in it.
         check: a further check of the content, where it is read as a result; raises an InputError.
-        check_beside: a further check against the files beside it; raises an InputError.
+        again: computes again, for `verify` and `check`, what follows from the files beside it or from its own numbers, given its path;
+            one sentence for each difference.
         companions: the SHA-256 of each file that was written with it, by name; None for one that it does not know of.
         verifies_companions: whether loading it verifies them; not for a corpus, nor for weights, which are verified when loaded.
         companion_names: a pattern of the names of such files, for telling what they are when the document is missing.
@@ -201,9 +220,8 @@ class Document(Generic[Record]):
     mode: int = PRIVATE
     names: str = ""
     name_is_common: bool = False
-    problems: Callable[[Record], Iterable[str]] = lambda _: ()
     check: Callable[[Path, Record], None] = lambda _path, _record: None
-    check_beside: Callable[[Path, Record], None] = lambda _path, _record: None
+    again: Callable[[Path, Record], Iterable[str]] = lambda _path, _record: ()
     companions: Callable[[Record], Mapping[str, str | None]] = lambda _: {}
     verifies_companions: bool = True
     companion_names: str | None = None
@@ -222,12 +240,10 @@ class Document(Generic[Record]):
         return path
 
     def alone(self, path: str | os.PathLike[str]) -> Record:
-        """The record in an unaltered file that does not contradict itself, regardless of the files that were written with it."""
+        """The record in an unaltered file, regardless of the files that were written with it."""
         if self.reader is not None:
             return self.reader(Path(path))
-        record = read_record(path, self.record, schema=self.schema, what=self.what)
-        refuse_contradictions(path, self.problems(record), self.what)
-        return record
+        return read_record(path, self.record, schema=self.schema, what=self.what)
 
     def load(self, path: str | os.PathLike[str]) -> Record:
         """The record in a file, or in the file of this name in a directory; files written with it must be unaltered if they exist."""
@@ -239,7 +255,6 @@ class Document(Generic[Record]):
         if self.verifies_companions:
             for name, sha256 in self.companions(record).items():
                 check_companion(place, name, sha256, self.what)
-        self.check_beside(place, record)
         return record
 
     def is_named(self, name: str) -> bool:

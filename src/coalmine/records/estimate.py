@@ -22,6 +22,8 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
 # A place among the members of a format, which may be more than 64 bits hold.
 Place = Annotated[int, msgspec.Meta(ge=1)]
+# A whole number of at least 1 that may be more than Python converts at once.
+Digits = Annotated[str, msgspec.Meta(pattern="^[1-9][0-9]{0,4299}$")]
 # Limits and values are computed by different sums and logarithms.
 _ROUNDING = 1e-9
 

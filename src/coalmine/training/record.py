@@ -24,7 +24,7 @@ from coalmine.records.watching import Moment, check_moments, manifests_of_watch
 from coalmine.storage.files import PUBLIC, to_json
 from coalmine.training.options import TrainingOptions
 from coalmine.training.private.card import written_card
-from coalmine.training.watched_canaries import watched_manifest_problems
+from coalmine.training.watched_canaries import said_of_canaries
 
 RECORD_FILE = TRAINING_FILE
 SCHEMA = TRAINING_SCHEMA
@@ -100,9 +100,7 @@ TRAININGS = Document(
     written_by="train",
     origin=Origin(
         manifests=lambda record: manifests_of_watch(record.watch),
-        manifest_problems=lambda record, canaries: watched_manifest_problems(
-            record.watch, record.watched, canaries
-        ),
+        canaries=lambda record: said_of_canaries(record.watched),
         is_measurement=False,
         facts=lambda record: {"data_sha256": record.data_sha256, "seed": record.options.seed},
     ),

@@ -1,26 +1,15 @@
-"""Whether the canaries that were seen during a training are those of the manifest."""
+"""What was seen of canaries during a training, for the comparison with their manifest."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
-from coalmine.corpus.planting.manifest import CanarySet
+from coalmine.records.documents import SaidOfCanary
 from coalmine.records.watching import Moment, seen_at
 
 
-def watched_manifest_problems(
-    watch: Mapping[str, Any] | None, moments: Sequence[Moment], canaries: CanarySet
-) -> Iterator[str]:
-    """What was seen during a training, and the manifest that was watched contradicts."""
-    told = watch or {}
-    if told.get("manifest_sha256") != canaries.sha256:
-        return
-    known = {canary.canary_id: canary for canary in canaries}
+def said_of_canaries(moments: Sequence[Moment]) -> Iterator[SaidOfCanary]:
+    """What each look says of each canary."""
     for moment in moments:
         for one in seen_at(moment):
-            canary, name = known.get(one.canary_id), f"step {moment.step}: canary {one.canary_id!r}"
-            if canary is None:
-                yield f"{name} is not in the manifest"
-            elif one.repetitions != canary.times_trained_on or one.format_id not in {None, canary.format_id}:
-                yield f"{name} is of another format, or was planted another number of times, by the manifest"
+            yield SaidOfCanary(one.canary_id, one.format_id, one.repetitions)

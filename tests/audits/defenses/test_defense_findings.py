@@ -13,6 +13,7 @@ from coalmine.reports.page.html import report_page
 from coalmine.reports.reported import reported
 from resealing import resealed
 
+POLICY = parse_policy("[exposure]\nat_most = 20")
 HIGH = [8.0 + 0.25 * place for place in range(16)]
 LOW = [1.0 + 0.1 * place for place in range(16)]
 
@@ -176,14 +177,9 @@ def test_the_gate_fails_where_a_claim_is_violated(tmp_path):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda d: d["models"][0]["exposures"].pop(), "exposures"),
-        (lambda d: d["models"][0].update(searched=1), "number of canaries that were found"),
-        (lambda d: d["models"][0].update(extracted=["nobody"]), "not planted"),
-        (lambda d: d["models"][0].update(seed=1), "twice"),
-        (lambda d: d["rows"][0].update(trainings=3), "3 trainings"),
-        (lambda d: d["rows"][0]["loss"].update(low=0.5), "another range"),
-        (lambda d: d["rows"][0].update(extracted=7), "extracted canaries"),
-        (lambda d: d["rows"].pop(), "rows are not those"),
+        (lambda d: d["models"][0]["exposures"].pop(), "nothing like it can be computed again"),
+        (lambda d: d["rows"][0].update(trainings=3), r"rows\[0\].trainings is 3"),
+        (lambda d: d["rows"].pop(), "rows is not what is computed again"),
         (lambda d: d["rows"][1].update(adjusted_p_value=2.0), "adjusted_p_value"),
         (lambda d: d.update(bound_confidence=1.0), "bound_confidence"),
     ],
@@ -193,4 +189,4 @@ def test_what_cannot_be_true_is_noticed(made, tmp_path, change, says):
     with resealed(tmp_path / "defenses.json") as document:
         change(document)
     with pytest.raises(ContradictionError, match=says):
-        read_run(tmp_path)
+        check(read_run(tmp_path), POLICY)

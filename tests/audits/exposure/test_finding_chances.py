@@ -31,7 +31,8 @@ def exactly(bits):
 
 def among(better, n, method="references"):
     value = None if better == 0 else math.log2(n / (better + (method == "references")))
-    return made.interval(value, 0.5, None if value is None else value + 2.0, method=method, n=n)
+    low = 0.5 if value is None else min(0.5, value)
+    return made.interval(value, low, None if value is None else value + 2.0, method=method, n=n)
 
 
 def one(estimate, name="c", bits=20.0, **parts):
@@ -48,7 +49,6 @@ def one(estimate, name="c", bits=20.0, **parts):
         (made.interval(4.0, 3.0, 25.0), 1 / 8, 3.0, 20.0, True, True),
         (made.interval(None, 3.0, None), 1 / 8, 3.0, 20.0, True, True),
         (made.interval(4.0, None, 5.0), 1 / 16, 4.0, 5.0, True, True),
-        (made.interval(None, None, 5.0), 1.0, 0.0, 5.0, True, True),
         (made.interval(0.0, -1.0, 5.0), 1.0, -1.0, 5.0, True, True),
         (among(0, 99), 1 / 100, 0.5, 20.0, False, True),
         (among(4, 99), 5 / 100, 0.5, math.log2(99 / 5) + 2, False, True),
@@ -98,8 +98,8 @@ def test_fully_exposed_is_within_a_bit_of_the_whole_space(estimate, full):
         (made.interval(0.0, 0.0, 0.1, method="references", n=50), 50),
         (made.interval(0.0, 0.0, 0.1, method="sampled", n=50), 50),
         # Of numbers that do not go with n, the nearest that do.
-        (made.interval(30.0, 0.0, 0.1, method="references", n=3), 0),
-        (made.interval(-1.0, 0.0, 0.1, method="sampled", n=3), 3),
+        (made.interval(30.0, 0.0, 30.0, method="references", n=3), 0),
+        (made.interval(-1.0, -1.0, 0.1, method="sampled", n=3), 3),
     ],
 )
 def test_how_many_others_are_no_more_surprising(estimate, better):

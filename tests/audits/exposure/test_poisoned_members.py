@@ -19,7 +19,6 @@ from coalmine import (
 )
 from coalmine.audits import expose_models, read_exposures
 from coalmine.errors import ModelOutputError, NoNumberError
-from coalmine.records.contradictions import estimate_problems
 
 PIN = Format("pin {digits:3}")
 CHARACTERS = "pin 0123456789"
@@ -65,7 +64,6 @@ def test_a_canary_without_a_number_does_not_stop_the_others(method, value, truth
             assert one.log_perplexity_bits == exact.log_perplexity_bits
             assert low <= exact.exposure + 1e-9
             assert high is None or high >= exact.exposure - 1e-9
-            assert not list(estimate_problems(one.canary_id, one.estimate, 0))
     found.save(tmp_path)
     assert (
         read_exposures(tmp_path).results == found.results

@@ -124,17 +124,17 @@ def tampered(honest):
         "a slightly higher bound": (bound(best_open_bits=bits + 0.01), "beyond the bound"),
         "a bound below the last": (
             bound(best_open_bits=found[-1].log_perplexity_bits - 0.01),
-            "proves nothing",
+            "does not prove that",
         ),
-        "no bound": (bound(best_open_bits=None), "neither a bound"),
+        "no bound": (bound(best_open_bits=None), "does not prove that"),
         "nothing left": (bound(best_open_bits=None, exhausted=True), "the whole tree has"),
-        "a dropped member": (REPLACE(honest, found=without), "were asked for"),
+        "a dropped member": (REPLACE(honest, found=without), "does not prove that"),
         "a dropped member, and fewer asked for": (REPLACE(honest, found=without, top=4), "is missing"),
         "another space": (REPLACE(honest, size="1000"), "the space has"),
         "a space without a number": (REPLACE(honest, size="many"), "the space has"),
-        "a bound without end": (bound(best_open_bits=float("inf")), "not a finite number"),
-        "a bound that is no number": (bound(best_open_bits=float("nan")), "not a finite number"),
-        "a gap although proven": (bound(gap_bits=3.0), "its gap is 3.0"),
+        "a bound without end": (bound(best_open_bits=float("inf")), "does not prove that"),
+        "a bound that is no number": (bound(best_open_bits=float("nan")), "does not prove that"),
+        "a gap although proven": (bound(gap_bits=3.0), "the certificate says 3.0"),
     }  # fmt: skip
 
 

@@ -333,7 +333,7 @@ def test_a_model_is_no_reference_for_itself(exposures):
         (lambda results: results.append(results[0]), "twice"),
         (
             lambda results: results[0].update(repetitions=0, planned_repetitions=0),
-            "copies that were meant is 0",
+            "was planted 0 times",
         ),
     ],
 )

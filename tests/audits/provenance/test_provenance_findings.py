@@ -11,14 +11,15 @@ from rich.console import Console
 from coalmine import Estimate, check, findings_of, parse_policy
 from coalmine.audits import ProvenanceOptions
 from coalmine.audits.provenance.blind_baseline import BlindBaseline
-from coalmine.audits.provenance.contradictions import provenance_problems
 from coalmine.audits.provenance.data_checks import DataChecks
 from coalmine.audits.provenance.deciding import decided
 from coalmine.audits.provenance.figures import scores_figure
 from coalmine.audits.provenance.findings import provenance_suspicions
+from coalmine.audits.provenance.interpretation import decided_again
 from coalmine.audits.provenance.table import decision_of, in_plain_words, statistics_table, users_table
 from coalmine.evidence.budget import LEVEL
 from coalmine.randomness import arrays
+from coalmine.records.contradictions import differences
 from coalmine.reports.conclusion import conclusion_of
 from coalmine.reports.page.html import report_page
 from reports import provenance_runs as made
@@ -232,7 +233,7 @@ def test_scores_that_say_nothing_recognize_nobody_in_any_table_or_file():
     members = [f"person{place}@example.org" for place in range(1, 5)]
     document = made.provenance((9.0,) * 4, members=members, blind_baseline=made.blind(4, 199, 0.95, 0.001))
     (question,) = document.questions
-    assert list(provenance_problems(document)) == []
+    assert list(differences(document, decided_again(document))) == []
     assert {one.found for one in question.statistics} == {None}
     assert question.deciding.detection.recall.status == "not_measured"
     page = report_page([made.run_of(document)])

@@ -1,10 +1,8 @@
 """Recitation of models whose size is known: a trend that holds for these models, and not for others of their size, says so."""
 
-import msgspec
 import pytest
 
 from coalmine import ScriptedModel, recite
-from coalmine.audits.recitation.contradictions import recitation_problems
 from coalmine.audits.recitation.groups import NOT_OF_SIZE
 from coalmine.corpus import build_index
 
@@ -51,25 +49,9 @@ def test_rates_that_jump_from_model_to_model_are_no_trend_of_size(index, lines, 
 
 def test_what_one_model_recites_alone_is_from_none_to_all_of_it(index):
     found = asked(index, 36, 36, 0)
-    assert list(recitation_problems(found)) == []
     counts = {
         (one.model, other): count for one in found.exclusive for other, count in one.not_recited_by.items()
     }
     [first] = [one for one in found.exclusive if one.model == "of 1000"]
     assert counts["of 1000", "of 10000"] == 0
     assert counts["of 1000", "of 100000"] == first.recited > 0
-    for wrong in (-1, first.recited + 1):
-        row = msgspec.structs.replace(first, not_recited_by={"of 10000": wrong})
-        others = [one for one in found.exclusive if one is not first]
-        edited = msgspec.structs.replace(found, exclusive=(row, *others))
-        assert any("another number of them alone" in problem for problem in recitation_problems(edited))
-
-
-@pytest.mark.parametrize("limits", [(-0.1, 1.0), (0.0, 1.1), (0.9, 1.0), (0.0, 0.1)])
-def test_limits_that_a_share_is_not_between_are_noticed(index, limits):
-    found = asked(index, 18, 18)
-    group, *others = found.groups
-    assert 0.1 < group.recited.value < 0.9
-    edited = msgspec.structs.replace(group, recited_in_corpus=limits)
-    problems = recitation_problems(msgspec.structs.replace(found, groups=(edited, *others)))
-    assert any("not between the limits" in problem for problem in problems)

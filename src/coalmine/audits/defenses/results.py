@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from coalmine.audits.defenses.contradictions import bench_manifest_problems, bench_problems
 from coalmine.audits.defenses.defense import CorpusName, Defense
 from coalmine.audits.defenses.options import DefenseOptions
 from coalmine.corpus.planting.options import PlantOptions
 from coalmine.engines.ledger import WORK_FILES
 from coalmine.records import Estimate
-from coalmine.records.documents import Document, Origin
+from coalmine.records.contradictions import differences
+from coalmine.records.documents import Document, Origin, SaidOfCanary
 from coalmine.records.estimate import Amount, Bits, Count, Level, Share
 from coalmine.records.privacy import DescribedClaim
 from coalmine.statistics.differences import Difference
@@ -177,6 +179,13 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
         return next((one for one in self.rows if one.defense.name == name), None)
 
 
+def _again(_: Path, bench: Bench) -> Iterator[str]:
+    """The rows follow from the numbers of their models."""
+    from coalmine.audits.defenses.rows import with_rows
+
+    yield from differences(bench.rows, with_rows(bench).rows, "rows")
+
+
 BENCHES = Document(
     record=Bench,
     schema=SCHEMA,
@@ -185,13 +194,15 @@ BENCHES = Document(
     title="defenses",
     by="`coalmine defend`",
     holds="one row per defense (loss, exposure, extraction, epsilon, time), and the numbers of each model, by the ids of canaries",
-    problems=bench_problems,
+    again=_again,
     work_files=WORK_FILES,
     other_models=TRAININGS_FOLDER,
     written_by="defend",
     origin=Origin(
         manifests=lambda bench: [bench.manifest_sha256],
-        manifest_problems=bench_manifest_problems,
+        canaries=lambda bench: [
+            SaidOfCanary(one.canary_id, planned=one.copies, planted=one.planted) for one in bench.canaries
+        ],
         facts=lambda bench: {"corpus_sha256": bench.corpus_sha256, "seed": bench.settings.seed},
     ),
 )

@@ -12,16 +12,6 @@ from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Literal
 
-from coalmine.audits.exposure.result_checks import (
-    ResultCheck,
-    check_exact,
-    check_extrapolated,
-    check_guided,
-    check_proven,
-    check_references,
-    check_sampled,
-    check_splitting,
-)
 from coalmine.grouped import grouped
 
 if TYPE_CHECKING:
@@ -51,7 +41,6 @@ class Estimator:
         strength: "proven" (bounds that hold with certainty), "interval" (they hold at the confidence of the estimate), or "curve" (they
             hold only if a curve fits beyond the sample, so they are not evidence for a finding or the gate).
         keeps: the kind of scores that it leaves in scores.parquet; None where it keeps none.
-        check: finds what cannot be true in one of its results.
         samples: how many members it draws, or begins with, where the caller does not say.
         begins_with: whether these are only the first of those that it draws.
         automatic: what `auto` takes it for; None where it must be named.
@@ -67,7 +56,6 @@ class Estimator:
     among: Literal["space", "samples", "references"] = "space"
     strength: Literal["proven", "interval", "curve"] = "interval"
     keeps: CandidateKind | None = None
-    check: ResultCheck
     samples: int = SAMPLES
     begins_with: bool = False
     automatic: Automatic | None = None
@@ -105,7 +93,6 @@ EXACT = Estimator(
     strength="proven",
     keeps="member",
     automatic="all members",
-    check=check_exact,
     may_return=("bounded",),  # where some members have no number
 )
 BOUNDED = Estimator(
@@ -115,7 +102,6 @@ BOUNDED = Estimator(
     needs="incremental decoding",
     strength="proven",
     automatic="text after holes",
-    check=check_proven,
     to_narrow="a larger --budget, or --method guided",
 )
 GUIDED = Estimator(
@@ -125,7 +111,6 @@ GUIDED = Estimator(
     needs="incremental decoding",
     keeps="guided",
     automatic="incremental decoding",
-    check=check_guided,
     # Guided draws share most of their prefixes, so they are cheaper, and past the first proofs they narrow an interval more than
     # further proofs do: see docs/explanation/methods.md.
     samples=50_000,
@@ -139,7 +124,6 @@ SPLITTING = Estimator(
     home=f"{_ROOM}.splitting:splitting",
     keeps="sample",
     automatic="scores",
-    check=check_splitting,
     samples=1_600,  # the first members of all runs together
     begins_with=True,
     # Where the space is no larger than what the runs begin with, and where a run meets a member that has no number.
@@ -152,7 +136,6 @@ SAMPLED = Estimator(
     home=f"{_ROOM}.scored:sampled",
     among="samples",
     keeps="sample",
-    check=check_sampled,
 )
 REFERENCES = Estimator(
     name="references",
@@ -162,7 +145,6 @@ REFERENCES = Estimator(
     among="references",
     keeps="reference",
     automatic="texts",
-    check=check_references,
 )
 EXTRAPOLATED = Estimator(
     name="extrapolated",
@@ -170,7 +152,6 @@ EXTRAPOLATED = Estimator(
     home=f"{_ROOM}.scored:extrapolated",
     strength="curve",
     keeps="sample",
-    check=check_extrapolated,
 )
 
 # The best first: of two measurements that leave equally many canaries unmeasured, results go by the one that comes first here.
@@ -178,7 +159,7 @@ ESTIMATORS = (EXACT, BOUNDED, GUIDED, SPLITTING, SAMPLED, REFERENCES, EXTRAPOLAT
 AUTO = "auto"
 METHODS = (AUTO, *(one.name for one in ESTIMATORS))
 _BY_NAME = {one.name: one for one in ESTIMATORS}
-_UNKNOWN = Estimator(name="", summary="", home="", check=lambda *_: iter(()))
+_UNKNOWN = Estimator(name="", summary="", home="")
 
 
 def is_known(method: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,7 +13,7 @@ from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.audits.exposure.estimators import REFERENCES, SAMPLED, estimator_of
 from coalmine.errors import InputError
 from coalmine.records import Estimate
-from coalmine.records.contradictions import another_interval, at_most, same
+from coalmine.records.contradictions import at_most, differences, same
 from coalmine.search.walks.thresholds import in_steps
 from coalmine.statistics.exposure.ranks import exposure_bits, reference_exposures, sampled_exposures
 
@@ -22,6 +23,50 @@ if TYPE_CHECKING:
 FloatArray = NDArray[np.float64]
 # A canary may cost this many times its resolution more or less among the members than when its resolution was computed.
 _MOST_RESOLUTIONS = 20.0
+
+
+def stated_problems(document: Exposures) -> Iterator[str]:
+    """What follows from the sizes of formats and from the ranks that are stated, and is stated differently."""
+    sizes = {facts.format_id: int(facts.size) for facts in document.formats}
+    for facts in document.formats:
+        if not same(math.log2(sizes[facts.format_id]), facts.size_bits):
+            yield f"format {facts.format_id!r} has {sizes[facts.format_id]:,} members, and the bits of another size"
+    for result in document.results:
+        name, estimate, rank = f"canary {result.canary_id!r}", result.estimate, result.rank
+        size = sizes.get(result.format_id)
+        if size is None:
+            yield f"{name} is of a format that is not described"
+            continue
+        if not same(result.most_possible_bits, math.log2(size)):
+            yield f"{name} could have {result.most_possible_bits:g} bits at most, but its format has {size:,} members"
+        if estimate.method != result.method or estimate.confidence not in {None, document.confidence}:
+            yield f"{name} has an estimate by another method, or at another confidence, than the results say"
+        bits = math.log2(size) - (result.known_log_perplexity_bits or 0.0)
+        proven = (document.proven_bits or {}).get(result.canary_id)
+        if proven is not None and not same(proven, max(0.0, bits)):
+            yield f"{name} has {proven:g} bits by its probability, which gives {max(0.0, bits):g}"
+        estimator = estimator_of(result.method)
+        if estimator.strength == "proven" and (rank is None) != (estimate.value is None):
+            yield f"{name} has {'a value and no rank' if rank is None else 'a rank and no value'}"
+        if rank is None or estimate.status == "not_measured":
+            continue
+        among = estimate.n if estimator.among == "references" else size
+        exposure = exposure_bits(min(rank, max(1, among)), max(1, among))
+        low, value, high = estimate.low, estimate.value, estimate.high
+        is_value = (
+            value is None
+            or (estimator.strength == "interval" and estimator.among == "space")
+            or same(value, exposure)
+        )
+        if not (
+            is_value
+            and at_most(low or 0.0, exposure)
+            and at_most(exposure, exposure if high is None else high)
+        ):
+            yield (
+                f"{name} has rank {rank:,} of {among:,}, which is an exposure of {exposure:.2f} bits, and the value "
+                f"{'of a bound' if value is None else format(value, '.2f')}"
+            )
 
 
 def score_problems(document: Exposures, kept: Sequence[CandidateScores]) -> Iterator[str]:
@@ -84,6 +129,8 @@ def _rank_problems(facts: FormatFacts, results: list[ExposureResult], bits: Floa
     for result in results:
         own, name = result.log_perplexity_bits, f"canary {result.canary_id!r}"
         rank = count(own, equal=True)
+        if result.estimate.n != size:
+            yield f"{name} was ranked among {result.estimate.n:,} members, but its format has {size:,}"
         if result.rank != rank:
             yield f"{name} has rank {result.rank or 0:,}, and {rank:,} of the scores of all members are no higher than its own"
             continue
@@ -158,16 +205,5 @@ def _estimate_problems(
             yield f"{name} was compared with {told.n:,} {question.what}, and {expected.n:,} have scores"
         elif question.ranked and result.rank != rank:
             yield f"{name} has rank {result.rank or 0:,} among {told.n:,} {question.what}, and their scores give {rank:,}"
-        elif _differs(told, expected):
+        elif any(differences(told, expected)):
             yield f"{name} has an exposure that the scores of {told.n:,} {question.what} do not give"
-
-
-def _differs(told: Estimate, expected: Estimate) -> bool:
-    if (told.status, told.value is None) != (expected.status, expected.value is None):
-        return True
-    if told.value is not None and expected.value is not None and not same(told.value, expected.value):
-        return True
-    if (told.low is None, told.high is None) != (expected.low is None, expected.high is None):
-        return True
-    low, high = (0.0 if limit is None else limit for limit in expected.interval)
-    return another_interval(told, low, high)

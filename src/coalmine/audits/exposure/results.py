@@ -12,16 +12,14 @@ from typing import Any, Self, overload
 import msgspec
 
 from coalmine.audits.exposure.candidate_scores import CandidateScores, read_candidates, write_scores
-from coalmine.audits.exposure.contradictions import exposure_problems, manifest_problems
 from coalmine.audits.exposure.estimators import estimator_of, preference
-from coalmine.audits.exposure.kept_scores import score_problems
+from coalmine.audits.exposure.kept_scores import score_problems, stated_problems
 from coalmine.engines.ledger import WORK_FILES
 from coalmine.errors import NotMeasurableError
 from coalmine.formats.format import Format
 from coalmine.records import Estimate
-from coalmine.records.contradictions import refuse_contradictions
-from coalmine.records.documents import Document, Origin
-from coalmine.records.estimate import Bits, Count, Level, Place, Share
+from coalmine.records.documents import Document, Origin, SaidOfCanary, SaidOfFormat
+from coalmine.records.estimate import Bits, Count, Digits, Level, Place, Share
 from coalmine.search.walks.resolution import Resolution
 from coalmine.statistics.exposure.extrapolation import TailFit
 from coalmine.storage.files import sha256_of_file, together
@@ -86,7 +84,7 @@ class FormatFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     format_id: str
     template: str
-    size: str  # decimal digits, because many JSON readers lose integers above 2^53
+    size: Digits  # decimal digits, because many JSON readers lose integers above 2^53
     size_bits: Bits
     method: str
     # Why this method was taken.
@@ -253,14 +251,12 @@ def _preference(document: Exposures) -> tuple[int, int]:
     return unmeasured, max((preference(facts.method) for facts in document.formats), default=preference(""))
 
 
-def _check_scores(path: Path, document: Exposures) -> None:
-    """Reject an exposure.json that contradicts the scores.parquet beside it."""
+def _again(path: Path, document: Exposures) -> Iterator[str]:
+    """Ranks and exposures follow from each other, and from the scores.parquet beside them."""
+    yield from stated_problems(document)
     scores = scores_beside(path)
     if scores is not None:
-        kept = read_candidates(scores, indices=False)
-        refuse_contradictions(
-            path, score_problems(document, kept), EXPOSURES.what, f"the {SCORES_FILE} beside it"
-        )
+        yield from score_problems(document, read_candidates(scores, indices=False))
 
 
 EXPOSURES = Document(
@@ -279,8 +275,7 @@ EXPOSURES = Document(
         "unfinished.units": "the units of work that a run has finished, until its results are written",
         "unfinished-*.npz": "what a search that is not finished has proven, with states of the model: up to as much as `--memory`",
     },
-    problems=exposure_problems,
-    check_beside=_check_scores,
+    again=_again,
     companions=lambda document: {SCORES_FILE: document.scores_sha256},
     companion_names=re.escape(SCORES_FILE),
     work_files=WORK_FILES,
@@ -290,7 +285,13 @@ EXPOSURES = Document(
         model=lambda document: document.model,
         natural=lambda document: document.natural,
         manifests=lambda document: [document.manifest_sha256],
-        manifest_problems=manifest_problems,
+        canaries=lambda document: [
+            SaidOfCanary(one.canary_id, one.format_id, one.repetitions, one.planned_repetitions, one.planted)
+            for one in document.results
+        ],
+        formats=lambda document: [
+            SaidOfFormat(one.format_id, one.template, int(one.size)) for one in document.formats
+        ],
         facts=lambda document: {
             "manifest_sha256": document.manifest_sha256,
             "model": document.model,

@@ -132,7 +132,7 @@ class _Claims:
         for place, text in enumerate(self.texts, start=1):
             if text not in form or not text.startswith(given):
                 problems.append(f"what is at place {place} is not a member of {form.template!r}")
-        return problems + list(extraction_problems(self.extraction))
+        return problems or list(extraction_problems(self.extraction))
 
     def replayed(self) -> list[str]:
         """What the model says against it."""

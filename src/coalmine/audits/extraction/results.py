@@ -14,17 +14,14 @@ from coalmine.audits.extraction.contradictions import (
     extraction_problems,
     search_manifest_problems,
     search_problems,
-    verified_manifest_problems,
-    verified_problems,
 )
 from coalmine.audits.extraction.options import Method
 from coalmine.audits.extraction.spent import SPENT_FILES
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.formats.format import Format
 from coalmine.records import Estimate
-from coalmine.records.contradictions import refuse_contradictions
-from coalmine.records.documents import Document, Origin, beside, is_there
-from coalmine.records.estimate import Bits, Count, Positive
+from coalmine.records.documents import Document, Origin, SaidOfCanary, beside, is_there
+from coalmine.records.estimate import Bits, Count, Digits, Positive
 from coalmine.search.walks.shortest_path import Certificate
 from coalmine.storage.files import PUBLIC, remove_file, sha256_of_file, together
 
@@ -70,7 +67,7 @@ class Extraction(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: str = SCHEMA
     format_template: str
-    size: str  # decimal digits, because many JSON readers lose integers above 2^53
+    size: Digits  # decimal digits, because many JSON readers lose integers above 2^53
     given: str
     method: Method
     found: tuple[Extracted, ...]
@@ -114,7 +111,7 @@ EXTRACTIONS = Document(
         "unfinished-extraction-*.npz": "what a search that spent its budget has proven, for a larger one to resume from"
     },
     names=r"extraction(-.*)?\.json",
-    problems=extraction_problems,
+    again=lambda _, extraction: extraction_problems(extraction),
     work_files=SPENT_FILES,
     # A search that ended without a proof resumes with a larger budget.
     keeps_work_files=lambda extraction: not extraction.proven,
@@ -211,10 +208,10 @@ def save_verification(
     return document
 
 
-def check_searches(path: Path, document: Verified) -> None:
-    """Reject a verified.json that contradicts the extractions beside it."""
+def _again(path: Path, document: Verified) -> Iterator[str]:
+    """What is said of canaries follows from the extractions beside it."""
     for format_id, extraction in _searches_beside(path, document):
-        refuse_contradictions(path, search_problems(document, format_id, extraction), VERIFIED.what)
+        yield from search_problems(document, format_id, extraction)
 
 
 def _searches_beside(path: Path, document: Verified) -> Iterator[tuple[str, Extraction]]:
@@ -241,15 +238,16 @@ VERIFIED = Document(
     holds="for each canary's id whether it came out, and at which place",
     others={"extraction-*.json": "an `extraction.json` for each format, such as `extraction-f0.json`"},
     mode=PUBLIC,
-    problems=verified_problems,
-    check_beside=check_searches,
+    again=_again,
     companions=lambda verified: verified.extractions,
     written_by="extract",
     origin=Origin(
         model=lambda verified: verified.model,
         natural=lambda verified: any(one.kind is not msgspec.UNSET for one in verified.canaries),
         manifests=lambda verified: [verified.manifest_sha256],
-        manifest_problems=verified_manifest_problems,
+        canaries=lambda verified: [
+            SaidOfCanary(one.canary_id, one.format_id, one.repetitions) for one in verified.canaries
+        ],
         manifest_beside=_searches_and_manifest,
         facts=lambda verified: {"manifest_sha256": verified.manifest_sha256, "model": verified.model},
     ),

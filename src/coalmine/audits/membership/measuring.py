@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from coalmine.audits.membership.sources import ScoredPopulation, load_source, po
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.errors import InputError
 from coalmine.statistics.epsilon.claimed import Verdict, verdict_statement, verdict_words
+from coalmine.statistics.epsilon.gaussian import GAUSSIAN
 from coalmine.statistics.exposure.guessing import compare_with_guessing
 from coalmine.statistics.scores import checked_count, membership_scores
 
@@ -73,6 +75,22 @@ def membership(
 # In `coalmine.audits`, `membership` is the room.
 membership_of_results = membership
 """`coalmine.membership`, by a name that is not that of the folder."""
+
+
+def membership_again(source: Path, found: Membership) -> Membership:
+    """The same from the same exposures, by the options that it names."""
+    claimed = found.verdict
+    return membership(
+        source,
+        delta=found.delta,
+        confidence=found.confidence,
+        claimed_epsilon=None if claimed is None else claimed.claimed_epsilon,
+        claimed_delta=None if claimed is None else claimed.claimed_delta,
+        claimed_unit=found.claimed_unit or "document",
+        inclusion=found.inclusion,
+        gaussian=any(one.canary.method == GAUSSIAN for row in found.populations for one in row.epsilon),
+        seed=found.seed,
+    )
 
 
 def _of_exposures(

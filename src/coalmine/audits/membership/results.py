@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from coalmine.audits.exposure.results import EXPOSURES
-from coalmine.audits.membership.contradictions import membership_manifest_problems, membership_problems
 from coalmine.records import Estimate
-from coalmine.records.documents import Document, Origin, Source
+from coalmine.records.contradictions import differences
+from coalmine.records.documents import Document, Origin, SaidOfCanary, SaidOfFormat, Source
 from coalmine.records.estimate import Amount, Bits, Count, Level, Place, Positive, Share
 from coalmine.records.privacy import PrivacyUnit
 from coalmine.statistics.epsilon.best import TrainingRuns
 from coalmine.statistics.epsilon.claimed import Verdict
 from coalmine.statistics.roc import RateEstimate
+from coalmine.storage.files import sha256_of_file
 
 SCHEMA = "coalmine.membership/1"
 RESULTS_FILE = "membership.json"
@@ -170,6 +172,22 @@ class Membership(msgspec.Struct, frozen=True, kw_only=True):
         return MEMBERSHIPS.save(directory, self)
 
 
+def _again(path: Path, found: Membership) -> Iterator[str]:
+    """All of it follows from the exposures that the scores come from, where these are in a directory next to it."""
+    from coalmine.audits.membership.measuring import membership_again
+
+    places = [
+        path.with_name(EXPOSURES.file),
+        *sorted(path.absolute().parent.parent.glob(f"*/{EXPOSURES.file}")),
+    ]
+    of_reference = found.reference_exposures_sha256 is not None
+    source = next(
+        (one for one in places if one.is_file() and sha256_of_file(one) == found.exposures_sha256), None
+    )
+    if source is not None and not of_reference:
+        yield from differences(found, membership_again(source, found))
+
+
 MEMBERSHIPS = Document(
     record=Membership,
     schema=SCHEMA,
@@ -178,12 +196,21 @@ MEMBERSHIPS = Document(
     title="membership",
     by="`coalmine membership`",
     holds="membership and epsilon for each population",
-    problems=membership_problems,
+    again=_again,
     origin=Origin(
         model=lambda found: found.model,
         natural=lambda found: any(one.natural is True for one in found.populations),
         manifests=lambda found: [found.manifest_sha256],
-        manifest_problems=membership_manifest_problems,
+        canaries=lambda found: [
+            SaidOfCanary(canary.canary_id, None if one.natural is True else one.format_id)
+            for one in found.populations
+            for canary in one.proven
+        ],
+        formats=lambda found: [
+            SaidOfFormat(one.format_id, one.template)
+            for one in found.populations
+            if one.format_id is not None and one.natural is not True
+        ],
         source=Source(
             document=EXPOSURES,
             sha256=lambda found: found.exposures_sha256,

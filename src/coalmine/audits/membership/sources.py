@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.audits.exposure.candidate_scores import read_candidates
-from coalmine.audits.exposure.contradictions import manifest_problems
 from coalmine.audits.exposure.estimators import estimator_of, is_known
 from coalmine.audits.exposure.results import (
+    EXPOSURES,
     RESULTS_FILE,
     SCORES_FILE,
     ExposureResult,
@@ -31,6 +31,7 @@ from coalmine.audits.membership.results import ProvenCanary, times_in_words
 from coalmine.corpus.planting.manifest import CanarySet, as_canary_set
 from coalmine.errors import InputError, NotMeasurableError
 from coalmine.evidence.directories import result_directory
+from coalmine.evidence.originals import manifest_problems
 from coalmine.formats.naming import unique_names
 from coalmine.grouped import grouped
 from coalmine.records.contradictions import refuse_contradictions
@@ -170,7 +171,7 @@ def _planned(document: Exposures, canaries: CanarySet | str | os.PathLike[str] |
         if manifest.sha256 == document.manifest_sha256:
             refuse_contradictions(
                 RESULTS_FILE,
-                manifest_problems(document, manifest),
+                manifest_problems(EXPOSURES.origin, document, manifest),
                 "it",
                 "the manifest that it was made with",
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -14,7 +14,6 @@ from coalmine.audits.provenance.fit_options import FitOptions
 from coalmine.audits.provenance.text_hashes import name_form, normalized
 from coalmine.audits.provenance.users import User, UserText
 from coalmine.engines.ledger import WORK_FILES
-from coalmine.records.contradictions import count_problems
 from coalmine.records.documents import Document
 from coalmine.training.options import TrainingOptions
 
@@ -109,26 +108,6 @@ def _sides(text: UserText) -> tuple[str, ...]:
     return tuple(map(normalized, sides))
 
 
-def fit_problems(record: FitRecord) -> Iterator[str]:
-    """What cannot be true in a fit."""
-    users = len(record.reference)
-    yield from count_problems("the number of reference users", users, 2)
-    every = len(record.shadows) + len(record.left_out)
-    if every != record.settings.shadows:
-        yield f"it has {every} shadow models, and should have {record.settings.shadows}"
-    for number, shadow in enumerate(record.shadows, 1):
-        if any(not 0 <= place < users for place in shadow.users):
-            yield f"shadow {number} was trained on a user that is not among the {users} reference users"
-        if len(set(shadow.users)) < len(shadow.users):
-            yield f"shadow {number} was trained on the same user twice"
-    found = record.classifier
-    if found is not None:
-        if not len(found.mean) == len(found.scale) == len(found.coefficients):
-            yield "the classifier does not have as many means and scales as coefficients"
-        if not 0 < found.members < found.examples:
-            yield f"the classifier was fitted to {found.examples} examples, {found.members} of them members"
-
-
 FITS = Document(
     record=FitRecord,
     schema=SCHEMA,
@@ -138,7 +117,6 @@ FITS = Document(
     by="`coalmine provenance fit`",
     holds="how the shadow models in `shadows/` were trained and on which reference users, as hashes; the audit classifier",
     others={"ranks-*.npz": "the ranks that each shadow model gives to the texts of reference users"},
-    problems=fit_problems,
     companions=lambda record: {shadow.ranks: shadow.ranks_sha256 for shadow in record.shadows},
     companion_names=r"ranks-\d+\.npz",
     work_files=WORK_FILES,

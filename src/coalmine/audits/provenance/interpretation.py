@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from coalmine.audits.provenance.blind_baseline import LEVEL, BlindBaseline
-from coalmine.audits.provenance.data_checks import TimeRanges
+from coalmine.audits.provenance.data_checks import TimeRanges, users_needed
+from coalmine.audits.provenance.deciding import with_decisions
 from coalmine.audits.provenance.naming import counted, listed, names_of_users
 from coalmine.audits.provenance.options import By
 from coalmine.audits.provenance.overlaps import Overlap
@@ -82,6 +83,17 @@ def interpreted(document: Provenance) -> Provenance:
             )
         questions.append(msgspec.structs.replace(question, rows=rows, statistics=statistics))
     return msgspec.structs.replace(document, questions=tuple(questions))
+
+
+def decided_again(document: Provenance) -> Provenance:
+    """The same result with everything that follows from its scores and counts computed again."""
+    needed = document.checks.users_needed
+    if needed is not None:
+        smallest = smallest_p_value(needed.non_members)
+        needed = users_needed(needed.suspects, needed.non_members, document.settings.fdr, smallest)
+    questions = tuple(with_decisions(one, document.settings) for one in document.questions)
+    checks = msgspec.structs.replace(document.checks, users_needed=needed)
+    return interpreted(msgspec.structs.replace(document, questions=questions, checks=checks))
 
 
 def _reasons(document: Provenance, asks: Asks) -> Iterator[str]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 from coalmine.audits.provenance.blind_baseline import BlindBaseline
-from coalmine.audits.provenance.contradictions import provenance_problems
 from coalmine.audits.provenance.data_checks import DataChecks
 from coalmine.audits.provenance.options import ProvenanceOptions
 from coalmine.engines.ledger import WORK_FILES
+from coalmine.records.contradictions import differences
 from coalmine.records.documents import Document, Origin
 from coalmine.records.estimate import Amount, Count, Positive, Share
 from coalmine.statistics.provenance.detection import Detection
@@ -174,6 +175,13 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
         return PROVENANCES.save(directory, self)
 
 
+def _again(_: Path, found: Provenance) -> Iterator[str]:
+    """P-values, decisions and counts follow from the scores."""
+    from coalmine.audits.provenance.interpretation import decided_again
+
+    yield from differences(found, decided_again(found))
+
+
 PROVENANCES = Document(
     record=Provenance,
     schema=SCHEMA,
@@ -182,7 +190,7 @@ PROVENANCES = Document(
     title="provenance",
     by="`coalmine provenance`",
     holds="a row per user: score, p-value and decision, for each question; what was checked about the data",
-    problems=provenance_problems,
+    again=_again,
     work_files=WORK_FILES,
     written_by="provenance",
     origin=Origin(

@@ -9,7 +9,7 @@ import numpy as np
 
 from coalmine.audits.provenance.asking import Numbers
 from coalmine.audits.provenance.classifier import AuditClassifier
-from coalmine.audits.provenance.options import ProvenanceOptions, StatisticName, candidates
+from coalmine.audits.provenance.options import ProvenanceOptions, StatisticName
 from coalmine.audits.provenance.population import ReferencePopulation
 from coalmine.audits.provenance.views import View
 from coalmine.models.protocols import FloatArray
@@ -150,9 +150,3 @@ STATISTICS: tuple[Statistic, ...] = (
 def statistic_named(name: StatisticName) -> Statistic:
     """A statistic by its name."""
     return next(one for one in STATISTICS if one.name == name)
-
-
-def deciding_statistic(there: Available, *, non_members: bool) -> Statistic | None:
-    """The statistic that decides: the one that was asked for, else the first of the usual ones that can be computed."""
-    wanted = candidates(there.options.statistic, non_members=non_members)
-    return next((one for one in map(statistic_named, wanted) if one.missing(there) is None), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -16,11 +17,12 @@ from coalmine.audits.recitation.questions import Questions
 from coalmine.audits.recitation.results import (
     Exclusive,
     Group,
+    Recitation,
     RecitationTrend,
     SampledShare,
     share_estimate,
 )
-from coalmine.audits.recitation.sequences import Elsewhere
+from coalmine.audits.recitation.sequences import Elsewhere, read_sequences
 from coalmine.audits.recitation.tries import log2_chance_in_tries
 from coalmine.models.protocols import IntArray
 from coalmine.records import Estimate
@@ -43,7 +45,7 @@ class Asked(NamedTuple):
     elsewhere: Elsewhere
 
 
-class _QuestionColumns(NamedTuple):
+class QuestionColumns(NamedTuple):
     """For each question: its context, and the length, the copies, the bucket and the cluster of its sequence."""
 
     contexts: IntArray
@@ -53,17 +55,17 @@ class _QuestionColumns(NamedTuple):
     clusters: IntArray
 
 
-def _columns(questions: Questions) -> _QuestionColumns:
+def columns_of(questions: Questions) -> QuestionColumns:
+    """What shares and trends need to know of the questions."""
     facts = np.array(
         [(sample.length, sample.count, sample.bucket) for sample in questions.samples], dtype=np.int64
     )[questions.which]
     clusters = questions.clusters[questions.which]
-    return _QuestionColumns(questions.contexts, facts[:, 0], facts[:, 1], facts[:, 2], clusters)
+    return QuestionColumns(questions.contexts, facts[:, 0], facts[:, 1], facts[:, 2], clusters)
 
 
-def groups_of(one: Asked, questions: Questions, settings: RecitationOptions) -> Iterator[Group]:
+def groups_of(one: Asked, columns: QuestionColumns, settings: RecitationOptions) -> Iterator[Group]:
     """For each context all sequences together, then by copies, and by length where there are several lengths."""
-    columns = _columns(questions)
     for context in np.unique(columns.contexts).tolist():
         here = columns.contexts == context
         yield _group(one, columns, here, settings)
@@ -77,7 +79,7 @@ def groups_of(one: Asked, questions: Questions, settings: RecitationOptions) -> 
 
 def _group(
     one: Asked,
-    columns: _QuestionColumns,
+    columns: QuestionColumns,
     chosen: Chosen,
     settings: RecitationOptions,
     *,
@@ -125,10 +127,9 @@ def _group(
 
 
 def trends_of(
-    asked: Sequence[Asked], questions: Questions, settings: RecitationOptions
+    asked: Sequence[Asked], columns: QuestionColumns, settings: RecitationOptions
 ) -> tuple[RecitationTrend, ...]:
     """Log-linear trends in repetitions, context, length and model size."""
-    columns = _columns(questions)
     contexts = np.unique(columns.contexts).tolist()
     trends: list[RecitationTrend] = []
     for one in asked:
@@ -142,7 +143,7 @@ def trends_of(
                     _trend("length", one, columns, here, columns.lengths, columns.lengths, settings)
                 )
         if contexts != [0]:
-            everything = np.ones(len(questions), dtype=np.bool_)
+            everything = np.ones(len(columns.contexts), dtype=np.bool_)
             trends.append(
                 _trend("context", one, columns, everything, columns.contexts, columns.contexts, settings)
             )
@@ -154,7 +155,7 @@ def trends_of(
 def _trend(
     by: str,
     one: Asked,
-    columns: _QuestionColumns,
+    columns: QuestionColumns,
     chosen: Chosen,
     labels: IntArray,
     values: IntArray,
@@ -177,7 +178,7 @@ def _trend(
 
 
 def _by_size(
-    asked: Sequence[Asked], columns: _QuestionColumns, context: int, settings: RecitationOptions
+    asked: Sequence[Asked], columns: QuestionColumns, context: int, settings: RecitationOptions
 ) -> RecitationTrend:
     here = columns.contexts == context
     sized = [one for one in asked if one.parameters]
@@ -201,11 +202,11 @@ def _by_size(
     return RecitationTrend(by="size", model=None, context=context or None, trend=trend)
 
 
-def exclusives(found: Sequence[Asked], questions: Questions) -> tuple[Exclusive, ...]:
+def exclusives(found: Sequence[Asked], columns: QuestionColumns) -> tuple[Exclusive, ...]:
     """For each model and context how many sequences it recites, and how many of those each other model does not recite."""
     rows = []
-    for context in np.unique(questions.contexts).tolist():
-        here = questions.contexts == context
+    for context in np.unique(columns.contexts).tolist():
+        here = columns.contexts == context
         for one in found:
             own = one.answers.recited[here]
             others = {
@@ -223,3 +224,36 @@ def exclusives(found: Sequence[Asked], questions: Questions) -> tuple[Exclusive,
                 )
             )
     return tuple(rows)
+
+
+def counted_again(recitation: Recitation, sequences: Path) -> Recitation:
+    """The same result with all shares and trends from the answers in a sequences.parquet."""
+    table = read_sequences(sequences)
+    asked = []
+    for one in recitation.models:
+        own = {name: values[table["model"] == one.name] for name, values in table.items()}
+        nothing = np.full(len(own["model"]), -1)
+        answers = Answers(
+            recited=own["recited"].astype(bool),
+            first_miss=nothing,
+            log2_probabilities=own.get("log2_probability", nothing)[:, None],
+            written=nothing[:, None],
+            beam_place=own.get("beam_place", nothing),
+        )
+        asked.append(
+            Asked(
+                one.name,
+                one.parameters,
+                answers,
+                Elsewhere(own.get("output_copies", nothing), own.get("edits", nothing)),
+            )
+        )
+    columns = QuestionColumns(*(own[name] for name in ("context", "length", "copies", "bucket", "cluster")))
+    settings, trained = recitation.settings, sum(one.role == "asked" for one in recitation.models)
+    return msgspec.structs.replace(
+        recitation,
+        questions=len(columns.contexts),
+        groups=tuple(group for one in asked for group in groups_of(one, columns, settings)),
+        trends=trends_of(asked[:trained], columns, settings),
+        exclusive=exclusives(asked, columns),
+    )

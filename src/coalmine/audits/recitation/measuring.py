@@ -19,7 +19,7 @@ import numpy as np
 
 from coalmine.audits.recitation.answers import Answers, ask_models, by_text, check, may_answer_later
 from coalmine.audits.recitation.examples import ONLY_TEMPLATES, examples_of
-from coalmine.audits.recitation.groups import Asked, exclusives, groups_of, trends_of
+from coalmine.audits.recitation.groups import Asked, columns_of, exclusives, groups_of, trends_of
 from coalmine.audits.recitation.options import RecitationOptions
 from coalmine.audits.recitation.questions import (
     ONE_DOCUMENT,
@@ -200,6 +200,7 @@ def _result(
 ) -> Recitation:
     """What the answers amount to; the baseline is in no trend."""
     template = corpus.manifest.tokenizer.chat_template_sha256
+    columns = columns_of(questions)
     examples = examples_of(found, questions, corpus, reveal=reveal)
     asked = found[: sum(one.role == "asked" for one in models)]
     one_document = len({sample.document for sample in questions.samples}) == 1
@@ -216,9 +217,9 @@ def _result(
         settings=settings,
         sequences=len(questions.samples),
         questions=len(questions),
-        groups=tuple(group for one in found for group in groups_of(one, questions, settings)),
-        trends=trends_of(asked, questions, settings),
-        exclusive=exclusives(found, questions),
+        groups=tuple(group for one in found for group in groups_of(one, columns, settings)),
+        trends=trends_of(asked, columns, settings),
+        exclusive=exclusives(found, columns),
         examples=examples,
         revealed=reveal,
         warnings=(

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 import numpy as np
 
-from coalmine.audits.recitation.contradictions import recitation_problems
 from coalmine.audits.recitation.options import RecitationOptions
 from coalmine.engines.ledger import WORK_FILES
 from coalmine.models.protocols import IntArray
 from coalmine.records import Estimate
+from coalmine.records.contradictions import differences
 from coalmine.records.documents import Document, Origin
 from coalmine.records.estimate import Count, Positive, Share
 from coalmine.statistics.intervals import clustered_interval
@@ -162,6 +163,15 @@ def asked_model(recitation: Recitation) -> dict[str, Any]:
     return max(asked, key=lambda one: one.parameters or 0).description if asked else {}
 
 
+def _again(path: Path, recitation: Recitation) -> Iterator[str]:
+    """Shares and trends follow from the answers in the sequences.parquet beside them."""
+    from coalmine.audits.recitation.groups import counted_again
+
+    sequences = path.with_name(SEQUENCES_FILE)
+    if sequences.is_file():
+        yield from differences(recitation, counted_again(recitation, sequences))
+
+
 RECITATIONS = Document(
     record=Recitation,
     schema=SCHEMA,
@@ -174,7 +184,7 @@ RECITATIONS = Document(
         SEQUENCES_FILE: "one row for each model, context and sequence: places, no text",
         "unfinished.units": "the units of work that a run has finished, until its results are written",
     },
-    problems=recitation_problems,
+    again=_again,
     companions=lambda recitation: {SEQUENCES_FILE: recitation.sequences_sha256},
     companion_names=re.escape(SEQUENCES_FILE),
     work_files=WORK_FILES,

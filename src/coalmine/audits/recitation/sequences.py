@@ -14,7 +14,7 @@ from coalmine.audits.recitation.questions import Questions
 from coalmine.audits.recitation.results import SEQUENCES_FILE
 from coalmine.audits.recitation.tries import chance_in_tries, tries_needed
 from coalmine.corpus.index.queries import CorpusIndex
-from coalmine.errors import MissingExtraError
+from coalmine.errors import InputError, MissingExtraError
 from coalmine.models.protocols import IntArray
 from coalmine.storage.files import PRIVATE, sha256_of_file, whole_file
 
@@ -112,6 +112,27 @@ def save_sequences(
         with open(temporary, "wb") as stream:
             parquet.write_table(table, stream, compression="zstd")
         return sha256_of_file(temporary)
+
+
+def read_sequences(path: Path) -> dict[str, Any]:
+    """The columns of a sequences.parquet; 0 for a place that is empty."""
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError:
+        raise MissingExtraError("sequences.parquet", "pyarrow", "tables") from None
+    try:
+        table = parquet.read_table(path)
+    except (pa.ArrowException, OSError) as problem:
+        raise InputError(
+            f"{path} cannot be read as Parquet ({type(problem).__name__}); make the recitation again"
+        ) from None
+    return {
+        name: table.column(name).fill_null(0).to_numpy(zero_copy_only=False)
+        if name in _MAYBE
+        else table.column(name).to_numpy()
+        for name in table.column_names
+    }
 
 
 def _rows(one: Asked, questions: Questions, settings: RecitationOptions) -> dict[str, Any]:

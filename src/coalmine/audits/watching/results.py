@@ -9,7 +9,7 @@ import msgspec
 
 from coalmine.records.documents import Document, Origin
 from coalmine.records.watching import Moment, check_moments, manifests_of_watch
-from coalmine.training.watched_canaries import watched_manifest_problems
+from coalmine.training.watched_canaries import said_of_canaries
 
 SCHEMA = "coalmine.watched/1"
 
@@ -39,9 +39,7 @@ WATCHES = Document(
     check=lambda path, record: check_moments(path, record.watched),
     origin=Origin(
         manifests=lambda record: manifests_of_watch(record.watch),
-        manifest_problems=lambda record, canaries: watched_manifest_problems(
-            record.watch, record.watched, canaries
-        ),
+        canaries=lambda record: said_of_canaries(record.watched),
         is_measurement=False,
     ),
 )

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.corpus.survival.causes import CAUSES, Cause, in_words
-from coalmine.records.documents import Document, Origin
+from coalmine.records.documents import Document, Origin, SaidOfCanary
 from coalmine.records.estimate import Count
 
 SCHEMA = "coalmine.survival/1"
@@ -152,15 +150,6 @@ class Survival(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def _manifest_problems(record: Survival, canaries: CanarySet) -> Iterator[str]:
-    """What the manifest contradicts."""
-    if record.manifest_sha256 != canaries.sha256:
-        return
-    known = {one.canary_id: one.times_trained_on for one in canaries}
-    if known != {one.canary_id: one.repetitions for one in record.canaries}:
-        yield "its canaries, or their numbers of copies, are not those of the manifest"
-
-
 SURVIVALS = Document(
     record=Survival,
     schema=SCHEMA,
@@ -171,7 +160,9 @@ SURVIVALS = Document(
     holds="how many copies of each canary reach the loss of a training, and what removed the others",
     origin=Origin(
         manifests=lambda record: [record.manifest_sha256 or None],
-        manifest_problems=_manifest_problems,
+        canaries=lambda record: [
+            SaidOfCanary(one.canary_id, repetitions=one.repetitions) for one in record.canaries
+        ],
         is_measurement=False,
         follows_manifest=True,
     ),

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from coalmine.audits.registry import audits
-from coalmine.evidence.originals import other_manifest, other_weights
+from coalmine.evidence.originals import check_again, other_manifest, other_weights
 from coalmine.evidence.outcomes import Outcome, RuleOutcome, error_level, not_shown, within_budget
 from coalmine.evidence.policy import absent
 from coalmine.evidence.run import Run
@@ -46,6 +46,7 @@ def check(run: Run, policy: Any) -> GateResult:
     ...     check(read_run(folder), parse_policy("[membership]\nauc_at_most = 0.6")).outcome
     'broken'
     """
+    _check_again(run)
     stale = other_weights(run) or other_manifest(run)
     doubt = next((why for audit in audits() if (why := audit.doubts(run)) is not None), None)
     judged = (
@@ -66,6 +67,15 @@ def check(run: Run, policy: Any) -> GateResult:
     return GateResult(
         run=run.name, outcome=outcome, exit_code=EXIT_CODES[outcome], rules=rules, policy=policy
     )
+
+
+def _check_again(run: Run) -> None:
+    """Refuse results that differ from what is computed again; those that were never in a file can only be believed."""
+    for part in (run, run.secrets):
+        for kind, these in () if part is None else part.documents.items():
+            for one in these:
+                if one.path.is_file():
+                    check_again(kind, one.path, one.document)
 
 
 def _doubted(one: RuleOutcome, doubt: str | None) -> RuleOutcome:

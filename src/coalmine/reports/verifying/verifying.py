@@ -16,7 +16,7 @@ import msgspec
 from coalmine.corpus.planting.manifest import MANIFESTS, CanarySet
 from coalmine.errors import AlteredError, ContradictionError, InputError, MissingExtraError
 from coalmine.evidence.directories import audit_directory, audited_model, beside, model_of_result
-from coalmine.evidence.originals import check_manifest, measured_weights
+from coalmine.evidence.originals import check_again, check_manifest, measured_weights
 from coalmine.evidence.run import Located
 from coalmine.models.transformers.model_files import GGUF_ENDING
 from coalmine.progress import Progress, Silent
@@ -239,7 +239,7 @@ class _Files:
         if not all(as_written):
             return  # what it says of a file that was exchanged is not its own fault
         try:
-            kind.check_beside(path, document)
+            check_again(kind, path, document)
         except ContradictionError as problem:
             self._refused(path, kind.title, problem)
         except MissingExtraError:
