@@ -67,7 +67,7 @@ from coalmine.audits.recitation.results import (
 )
 from coalmine.audits.registry import audited as audited
 from coalmine.audits.runs import read_run as read_run, read_runs as read_runs
-from coalmine.audits.steps.results import (
+from coalmine.audits.whole.results import (
     REVIEWS as REVIEWS,
     Review as Review,
     StepRecord as StepRecord,

@@ -15,9 +15,9 @@ from coalmine.audits.membership.audit import MEMBERSHIP
 from coalmine.audits.provenance.audit import PROVENANCE
 from coalmine.audits.recitation.audit import RECITATION
 from coalmine.audits.secrets.audit import SECRETS
-from coalmine.audits.steps.audit import STEPS
 from coalmine.audits.survival.audit import SURVIVAL
 from coalmine.audits.watching.audit import WATCHING
+from coalmine.audits.whole.audit import STEPS
 from coalmine.errors import InputError
 from coalmine.evidence.audit import Audit
 from coalmine.evidence.findings import Catalog

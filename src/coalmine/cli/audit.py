@@ -14,13 +14,13 @@ from coalmine.cli.taking import Arguments
 from coalmine.engines.options import EngineOptions
 from coalmine.models.options import LoadOptions
 from coalmine.records.options import Option
-from coalmine.review.options import ReviewOptions
+from coalmine.audits.whole.options import ReviewOptions
 from coalmine.visible import visible
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from coalmine.audits.steps.results import Review
+    from coalmine.audits.whole.results import Review
 
 
 class WholeAudit(Arguments, frozen=True, kw_only=True):
@@ -51,7 +51,7 @@ class WholeAudit(Arguments, frozen=True, kw_only=True):
 
 
 @command("audit")
-def audit(given: WholeAudit, session: Session) -> None:
+def audit(given: WholeAudit, session: Session) -> int:
     """Test what a model remembers of its training data, as far as the inputs and the time allow, and write one report page.
 
     Reads the training data and the held-out text, measures how fast the model is, and plans: secrets, recitation, membership of documents,
@@ -61,7 +61,7 @@ def audit(given: WholeAudit, session: Session) -> None:
     from coalmine.audits.runs import read_runs
     from coalmine.corpus.planting.manifest import CanarySet
     from coalmine.reports.reported import reported
-    from coalmine.review.auditing import REPORT_FILE, audit
+    from coalmine.audits.whole.auditing import REPORT_FILE, audit
 
     session.beside(given.model, "review")
     review = audit(
@@ -84,12 +84,14 @@ def audit(given: WholeAudit, session: Session) -> None:
     (found,) = reported(read_runs(session.directory))
     session.say(
         steps_table(review),
-        *(f"{visible(one.title)}: {visible(one.why)}." for one in review.steps if one.why),
+        *(f"{visible(one.title)}: {visible(one.why or one.cut)}." for one in review.steps if one.why or one.cut),
         "",
         visible(found.conclusion.sentence),
         placed("Open the report", session.directory / REPORT_FILE),
     )
     session.document(review)
+    # Where nothing could be tested, nothing was measured.
+    return 0 if review.tested else 2
 
 
 def steps_table(review: Review) -> Table:

@@ -16,6 +16,7 @@ _NO_LEAK = {
     "good": "No leak was found in what was tested.",
     "open": "What was tested shows no leak, and does not rule one out.",
 }
+_NOTHING_TESTED = "Nothing was tested, so it is not known what the model remembers."
 _TO_DO_FIRST = {
     "critical": "Do not release it",
     "high": "Reduce what it remembers",
@@ -64,7 +65,8 @@ def conclusion_of(findings: Sequence[Finding]) -> Conclusion:
         ]
         to_do = _to_do(findings)
         tone = min((one.tone for one in shown), key=TONES.index)
-        sentences = said or [_NO_LEAK["good" if tone == "good" else "open"]]
+        nothing = not any(one.tested for one in shown)
+        sentences = said or [_NOTHING_TESTED if nothing else _NO_LEAK["good" if tone == "good" else "open"]]
     else:
         sentences = [broken[1].verdict]
         to_do = Reply(TO_DO, "Mend the measurement", broken[0].advice, "bad")

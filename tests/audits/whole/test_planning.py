@@ -4,6 +4,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from coalmine.review.planning import PLANNED_SHARE, make_plan, plan_steps
+from coalmine.review.running import run_steps
+from coalmine.review.step import ReviewStep, Sized, StepAsked, TooLong
+from coalmine.review.steps.comparing import as_many_as_fit
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,10 +15,6 @@ from coalmine import ScriptedModel
 from coalmine.audits import Review, User, UserText
 from coalmine.errors import InputError
 from coalmine.progress import Silent
-from coalmine.review.planning import PLANNED_SHARE, make_plan, plan_steps
-from coalmine.review.running import run_steps
-from coalmine.review.step import ReviewStep, Sized, StepAsked, TooLong
-from coalmine.review.steps.comparing import as_many_as_fit
 
 NOTHING = SimpleNamespace(model=ScriptedModel("ab"))
 

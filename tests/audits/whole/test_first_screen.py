@@ -2,7 +2,7 @@
 
 import pytest
 
-from coalmine.audits.steps.audit import CATALOG, STEPS
+from coalmine.audits.whole.audit import CATALOG, STEPS
 
 LEFT_OUT = CATALOG.finding("CM900", "info", "not_tested", "2 of 8 steps were not run. Recitation: no time.")
 CUT = CATALOG.finding("CM920", "info", "found", "Secrets: the 5 most repeated of 61 secrets were taken.")

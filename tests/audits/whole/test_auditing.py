@@ -6,6 +6,7 @@ import os
 import random
 
 import pytest
+from coalmine.audits.whole.speeds import Speeds, Timing
 
 from coalmine import CanarySet, ScriptedModel, audit, check, findings_of, parse_policy, read_run, verify_run
 from coalmine.audits import PROVENANCES, RECITATIONS, REVIEWS
@@ -13,7 +14,6 @@ from coalmine.corpus import Fields
 from coalmine.errors import InputError, NotMeasurableError
 from coalmine.progress import Silent
 from coalmine.reports.reported import reported
-from coalmine.review.costs import Costs, Timing
 
 WORDS = [
     "the",
@@ -48,12 +48,12 @@ STEPS = (
     "canaries-extraction",
     "canaries-membership",
 )
-COSTS = Costs(reading=1e4, following=1e4, scoring=1e4, stepping=1e5, cutting=1e6, tokens_per_character=1.0)
+SPEEDS = Speeds(lines=100.0, steps=1e5)
 
 
-def still(costs=COSTS):
-    """A clock that stands still, and costs that are known."""
-    return Timing(clock=lambda: 0.0, measure=lambda _model, _texts: costs)
+def still(speeds=SPEEDS):
+    """A clock that stands still, and speeds that are known."""
+    return Timing(clock=lambda: 0.0, measure=lambda _model, _texts: speeds)
 
 
 @pytest.fixture(scope="module")
@@ -198,8 +198,8 @@ def killed(at, out, model, title):
 def test_an_audit_that_is_stopped_resumes_and_ends_with_the_same_results(world, whole, tmp_path, stop, title):
     at, made = world
     stop(at, tmp_path / "audit", made(), title)
-    # Costs that would give another plan: the one that was made is followed.
-    slower = still(Costs(reading=1.0, following=1.0, scoring=1.0, stepping=1.0, cutting=1.0))
+    # Speeds that would give another plan: the one that was made is followed.
+    slower = still(Speeds(lines=1.0, steps=1.0))
     review = everything(at, tmp_path / "audit", made(), timing=slower)
     assert [one.settings for one in review.steps] == [one.settings for one in whole[1].steps]
     assert results(tmp_path / "audit") == results(whole[0])
@@ -248,7 +248,7 @@ class Late(Silent):
             self.now = self._then
 
     def timing(self):
-        return Timing(clock=lambda: self.now, measure=lambda _model, _texts: COSTS)
+        return Timing(clock=lambda: self.now, measure=lambda _model, _texts: SPEEDS)
 
 
 def test_a_step_of_seconds_is_run_though_those_before_took_longer_than_planned(world, tmp_path):

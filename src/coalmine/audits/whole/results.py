@@ -1,4 +1,4 @@
-"""review.json: the plan of one `coalmine audit`, by what costs it was made, and what became of each step."""
+"""review.json: what one `coalmine audit` tested and what it did not, and the speeds by which it was planned."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True):
         audits: the audits whose results it gives.
         status: what became of it.
         size: what was asked, in words; empty where nothing was.
-        why: why it was not run, or why it was cut down; empty where neither is so.
+        cut: what was left out to fit into the time; empty where nothing was.
+        why: why it was not run; empty where it was.
         settings: what was decided about it, by name, so that a run that is resumed asks the same.
-        expected_seconds: what it takes by the measured costs; for a step that did not fit, what the least of it would take.
+        expected_seconds: what it takes by the measured speeds; for a step that did not fit, what the least of it would take.
         seconds: what it took.
 
     >>> StepRecord(name="recitation", title="Recitation", audits=("recitation",), status="no_time", why="it did not fit").tested
@@ -38,6 +39,7 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True):
     audits: tuple[str, ...]
     status: Status
     size: str = ""
+    cut: str = ""
     why: str = ""
     settings: dict[str, Any] = {}
     expected_seconds: float = 0.0
@@ -58,8 +60,8 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
         data_sha256: the hash of each file that was given, by its role.
         minutes: the time that was given.
         settings: the other options, by name.
-        costs: what the model was measured to take, by name: tokens per second, and so on.
-        prepared_seconds: what loading, scanning and measuring took before anything was planned.
+        speeds: of the model and of the reference, by name: lines of text scored and steps made per second.
+        prepared_seconds: what loading, reading and measuring took.
         steps: the steps, in the order in which they run.
         warnings: what to know about the data.
         finished: whether all steps are over.
@@ -75,11 +77,16 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
     data_sha256: dict[str, str] = {}
     minutes: float
     settings: dict[str, Any] = {}
-    costs: dict[str, float | None] = {}
+    speeds: dict[str, float | None] = {}
     prepared_seconds: float = 0.0
     steps: tuple[StepRecord, ...] = ()
     warnings: tuple[str, ...] = ()
     finished: bool = False
+
+    @property
+    def tested(self) -> bool:
+        """Whether the model was asked anything: any step that gives results of an audit has them."""
+        return any(one.tested and one.audits for one in self.steps)
 
     def step(self, name: str) -> StepRecord | None:
         """One step by its name, or None."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from coalmine.audits.steps.results import NOT_TESTED as LEFT_OUT
-from coalmine.audits.steps.results import REVIEWS, Review, StepRecord
+from coalmine.audits.whole.results import NOT_TESTED as LEFT_OUT
+from coalmine.audits.whole.results import REVIEWS, Review
 from coalmine.evidence.audit import Audit
 from coalmine.evidence.details import Detail
 from coalmine.evidence.findings import Catalog, Entry, Finding, first
@@ -41,17 +41,15 @@ def _reasons(run: Run) -> Mapping[str, str]:
     found: dict[str, str] = {}
     for _, document in run.all(REVIEWS):
         for one in document.steps:
-            if not one.tested and one.why:
-                for audit in one.audits:
-                    found.setdefault(audit, _in_words([one]))
+            for audit in () if one.tested else one.audits:
+                found.setdefault(audit, _in_words([(one.why, one.title)]))
     return found
 
 
-def _in_words(steps: Sequence[StepRecord]) -> str:
-    """What is to be said about steps, with those together of which the same is."""
-    by_reason = grouped((one.why, one.title) for one in steps)
+def _in_words(reasons: Iterable[tuple[str, str]]) -> str:
+    """What is to be said about steps by their titles, with those together of which the same is."""
     said = []
-    for why, (first_title, *others) in by_reason.items():
+    for why, (first_title, *others) in grouped(reasons).items():
         titles = [first_title, *(title[:1].lower() + title[1:] for title in others)]
         said.append(f"{', '.join(titles)}: {why}.")
     return " ".join(said)
@@ -60,17 +58,19 @@ def _in_words(steps: Sequence[StepRecord]) -> str:
 def _remarks(run: Run) -> Iterator[Finding]:
     """What was not run, and what was run on less than could have been."""
     for _, document in run.all(REVIEWS):
-        left_out = [one for one in document.steps if one.status in LEFT_OUT]
+        left_out = [(one.why, one.title) for one in document.steps if one.status in LEFT_OUT]
         if left_out:
             evidence = (
                 f"{len(left_out):,} of {len(document.steps):,} steps were not run. {_in_words(left_out)}"
             )
-            titles = [one.title for one in left_out]
-            yield CATALOG.finding("CM900", "info", "not_tested", evidence, subject=titles)
-        cut = [one for one in document.steps if one.tested and one.why]
+            yield CATALOG.finding(
+                "CM900", "info", "not_tested", evidence, subject=[title for _, title in left_out]
+            )
+        cut = [(one.cut, one.title) for one in document.steps if one.tested and one.cut]
         if cut:
-            titles = [one.title for one in cut]
-            yield CATALOG.finding("CM920", "info", "found", _in_words(cut), subject=titles)
+            yield CATALOG.finding(
+                "CM920", "info", "found", _in_words(cut), subject=[title for _, title in cut]
+            )
 
 
 def _replies(findings: Sequence[Finding]) -> Iterator[Reply]:
@@ -78,9 +78,9 @@ def _replies(findings: Sequence[Finding]) -> Iterator[Reply]:
     if left_out is not None:
         how_many, _, why = left_out.evidence.partition(" were not run. ")
         more = "" if cut is None else f" In part: {cut.evidence}"
-        yield Reply(NOT_TESTED, how_many, why + more, "open")
+        yield Reply(NOT_TESTED, how_many, why + more, "open", tested=False)
     elif cut is not None:
-        yield Reply(NOT_TESTED, "Parts of some steps", cut.evidence, "open")
+        yield Reply(NOT_TESTED, "Parts of some steps", cut.evidence, "open", tested=False)
 
 
 def _details(run: Run, reveal: bool) -> Iterator[Detail]:
@@ -97,7 +97,7 @@ def _details(run: Run, reveal: bool) -> Iterator[Detail]:
                     one.title,
                     _WORDS[one.status],
                     one.size,
-                    one.why,
+                    one.why or one.cut,
                     round(one.expected_seconds),
                     None if one.seconds is None else round(one.seconds),
                 )

@@ -1,1 +1,0 @@
-"""The steps of `coalmine audit`: what was tested, what was not, and why."""

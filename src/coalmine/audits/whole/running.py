@@ -1,0 +1,257 @@
+"""Running the steps within the time: each is planned when it begins, what has its results is not repeated, and what is stopped resumes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from coalmine.audits.exposure.results import duration
+from coalmine.audits.whole.results import Review, StepRecord
+from coalmine.audits.whole.speeds import Clock
+from coalmine.audits.whole.step import Running, Sized, Step, Subject, TooLong
+from coalmine.engines.engine import Engine
+from coalmine.errors import InputError, MissingExtraError, ModelError, ModelOutputError, NotMeasurableError
+from coalmine.models.protocols import Scorer
+from coalmine.progress import Progress
+from coalmine.visible import visible
+
+# What is planned with, of all that is given: a step may take longer than the speeds say, and the report takes a while too.
+PLANNED_SHARE = 0.8
+# What is left of the time for the report, in seconds; and the least that a step may take, whatever is left.
+REPORTING, LEAST = 10.0, 3.0
+# A step that takes no more than this share of all time has what it takes, whatever the steps before it do.
+CHEAP = 0.05
+# What ends a step and not the audit: the others may still have an answer.
+_NO_ANSWER = (NotMeasurableError, ModelError, ModelOutputError, MissingExtraError)
+_UNLIMITED = 1e9
+
+
+class OutOfTime(KeyboardInterrupt):
+    """The time of an audit is up in the middle of a step. It stops the work as Ctrl-C does, which keeps what was done."""
+
+
+class _InTime:
+    """Shows the tasks of one step with its title and the time that is left, and ends it when there is none."""
+
+    def __init__(self, shown: Progress, clock: Clock, title: str, end: float) -> None:
+        self._shown, self._clock, self._title, self._end = shown, clock, title, end
+
+    def start(self, task: str, total: int | None) -> None:
+        """A task begins."""
+        self._shown.start(f"{self._title} ({duration(self._left())} left): {task}", total)
+
+    def advance(self, amount: int = 1, note: str = "") -> None:
+        """More is done."""
+        self._shown.advance(amount, note)
+        self._left()
+
+    def finish(self) -> None:
+        """The task is over."""
+        self._shown.finish()
+
+    def _left(self) -> float:
+        left = self._end - self._clock()
+        if left <= 0:
+            raise OutOfTime
+        return left
+
+
+def run_steps(
+    review: Review,
+    steps: Sequence[Step],
+    subject: Subject,
+    *,
+    engine: Engine,
+    progress: Progress,
+    clock: Clock,
+    began: float,
+    save: Callable[[Review], object],
+) -> Review:
+    """The review once all steps are over; each change of it is saved before it is acted on.
+
+    `began` is when the clock was where no time was spent; what an earlier run spent counts too. An InputError where nothing that asks the
+    model applies, or where the time is too short for any of it; nothing is saved before that is known.
+    """
+    run = _Run(review, steps, subject, engine, progress, clock, began, save)
+    for step in steps:
+        if step.audits:
+            run.check_possible()
+        run.step(step)
+    for step in steps:
+        # One that did not fit, if the others left enough time for it.
+        if run.record(step).status == "no_time" and run.record(step).seconds is None:
+            run.step(step)
+    return run.review
+
+
+class _Run:
+    """An audit, while it runs."""
+
+    def __init__(
+        self,
+        review: Review,
+        steps: Sequence[Step],
+        subject: Subject,
+        engine: Engine,
+        progress: Progress,
+        clock: Clock,
+        began: float,
+        save: Callable[[Review], object],
+    ) -> None:
+        self.review, self._steps, self._subject = review, steps, subject
+        self._engine, self._progress, self._clock, self._save = engine, progress, clock, save
+        self._began, self._all = began, 60 * review.minutes
+        self._possible = any(self.record(one).seconds is not None for one in steps if one.audits)
+
+    def record(self, step: Step) -> StepRecord:
+        """What is known of a step."""
+        return next(one for one in self.review.steps if one.name == step.name)
+
+    def check_possible(self) -> None:
+        """Refuse an audit in which nothing that asks the model can be run."""
+        if self._possible:
+            return
+        why = {one: one.obstacle(self._subject) for one in self._steps if one.audits}
+        able = [one for one in why if why[one] is None]
+        left = max(0.0, self._left())
+        plans = {one: one.plan(self._subject, left) for one in able}
+        self._possible = any(isinstance(plan, Sized) for plan in plans.values())
+        if self._possible:
+            return
+        if able:
+            first = min(able, key=lambda one: plans[one].seconds)
+            seconds, spent = plans[first].seconds, self._clock() - self._began
+            # A little more, because the next run measures a little differently.
+            needed = max(1, round((1.25 * seconds + spent) / PLANNED_SHARE / 60 + 0.5))
+            raise InputError(
+                f"{self.review.minutes:g} minutes are too short for any step: the shortest, {first.title.lower()}, would take about "
+                f"{duration(seconds)}, after {duration(spent)} for reading and measuring; give --minutes {needed}"
+            )
+        if not isinstance(self._subject.model, Scorer):
+            raise NotMeasurableError(
+                f"the model {visible(self._subject.model.name)} gives no probabilities, so what it remembers cannot be measured; what it "
+                "writes by itself can be looked at with `coalmine extract --method prompt`"
+            )
+        reasons = "; ".join(dict.fromkeys(f"{one.title.lower()}: {why[one]}" for one in why))
+        raise InputError(f"nothing can be tested with what was given ({reasons})")
+
+    def step(self, step: Step) -> None:
+        """Plan a step, if it was not begun, and run it."""
+        record = self.record(step)
+        begun = record.status == "running" or record.seconds is not None
+        if record.status == "done" or (record.seconds is not None and self._left() <= 0):
+            return
+        if not begun:
+            record = self._planned(step, record)
+            if record.status != "planned":
+                self._put(record)
+                return
+        record = msgspec.structs.replace(record, status="running", why="")
+        self._put(record)
+        clock_began = self._clock()
+        folder = self._subject.folder / step.name
+        done = record if step.is_done(folder) else self._ran(step, record)
+        took = (record.seconds or 0.0) + self._clock() - clock_began
+        if done.status == "running":
+            step.forget(folder)
+            size, cut = (
+                (record.size, record.cut) if step.asked is None else step.asked(folder, record.settings)
+            )
+            done = msgspec.structs.replace(done, status="done", size=size, cut=cut)
+        self._put(msgspec.structs.replace(done, seconds=round(took, 1)))
+
+    def _left(self) -> float:
+        """The seconds that are left to plan with."""
+        return self._began + PLANNED_SHARE * self._all - self._clock()
+
+    def _end(self) -> float:
+        return self._began + self._all - REPORTING
+
+    def _planned(self, step: Step, record: StepRecord) -> StepRecord:
+        """A step with its share of what is left, or with the least that says anything where that fits; a cheap one has what it takes."""
+        why = step.obstacle(self._subject)
+        if why is not None:
+            return msgspec.structs.replace(record, status="not_applicable", why=why)
+        later, left, takes = self._later(step), self._left(), self._takes(step)
+        cheap = sum(one for one in later.values() if self._is_cheap(one))
+        if self._is_cheap(takes):
+            seconds = min(takes, max(left, self._end() - self._clock()))
+        else:
+            wanted = {one: most for one, most in later.items() if not self._is_cheap(most)}
+            seconds = share_of(step, {step: takes, **wanted}, left - cheap)
+        plan = step.plan(self._subject, max(seconds, LEAST if self._possible else 0.0))
+        if isinstance(plan, TooLong) and plan.seconds <= left - cheap:
+            plan = step.plan(self._subject, plan.seconds)
+        if isinstance(plan, TooLong):
+            there = f"{duration(left)} are left" if left >= 1 else "no time is left"
+            why = f"it would take about {duration(max(1.0, plan.seconds))}, and {there} for it"
+            return msgspec.structs.replace(
+                record, status="no_time", why=why, expected_seconds=round(plan.seconds, 1)
+            )
+        return msgspec.structs.replace(
+            record,
+            status="planned",
+            size=plan.size,
+            cut=plan.cut,
+            settings=plan.settings,
+            expected_seconds=round(plan.seconds, 1),
+        )
+
+    def _takes(self, step: Step) -> float:
+        """The seconds that a step takes where it is not cut down."""
+        return step.plan(self._subject, _UNLIMITED).seconds
+
+    def _is_cheap(self, seconds: float) -> bool:
+        return seconds <= CHEAP * self._all
+
+    def _later(self, step: Step) -> dict[Step, float]:
+        """What each step takes that comes after this one, and is to be run."""
+        return {
+            one: self._takes(one)
+            for one in self._steps[self._steps.index(step) + 1 :]
+            if self.record(one).status == "planned" and one.obstacle(self._subject) is None
+        }
+
+    def _ran(self, step: Step, record: StepRecord) -> StepRecord:
+        cheap = sum(one for one in self._later(step).values() if self._is_cheap(one))
+        # A step that was begun by an earlier run that had no time left is still given a little.
+        end = max(self._end() - cheap, self._clock() + LEAST)
+        shown = _InTime(self._progress, self._clock, step.title, end)
+        running = Running(self._subject.folder / step.name, self._engine, shown)
+        try:
+            step.run(self._subject, record.settings, running)
+        except OutOfTime:
+            why = (
+                f"the time was up before it was finished (planned: {duration(record.expected_seconds)}); run the same command with more "
+                "--minutes to resume it"
+            )
+            return msgspec.structs.replace(record, status="no_time", why=why)
+        except _NO_ANSWER as problem:
+            return msgspec.structs.replace(record, status="not_applicable", why=problem.shown())
+        return record
+
+    def _put(self, record: StepRecord) -> None:
+        steps = tuple(record if one.name == record.name else one for one in self.review.steps)
+        self.review = msgspec.structs.replace(self.review, steps=steps)
+        if self._possible:
+            self._save(self.review)
+
+
+def share_of(step: Step, takes: dict[Step, float], seconds: float) -> float:
+    """What a step gets of some time, all of which is shared by the shares; those that take less get what they take.
+
+    >>> from types import SimpleNamespace
+    >>> small, large, larger = (SimpleNamespace(share=share) for share in (2.0, 1.0, 2.0))
+    >>> share_of(large, {small: 10.0, large: 500.0, larger: 600.0}, 100.0)
+    30.0
+    """
+    left = dict(takes)
+    while True:
+        shares = sum(one.share for one in left)
+        content = [one for one in left if left[one] <= seconds * one.share / shares]
+        if step in content:
+            return takes[step]
+        if not content:
+            return seconds * step.share / shares
+        seconds -= sum(left.pop(one) for one in content)

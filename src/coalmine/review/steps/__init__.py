@@ -1,1 +1,0 @@
-"""The steps of an audit, one module each."""
