@@ -151,7 +151,7 @@ SLOW = {
     "reports/test_policy.py",
     "reports/test_report_page.py",
     "reports/test_verifying.py",
-    "review/test_auditing.py",
+    "audits/whole/test_auditing.py",
     "search/tree/test_real_tokenizers.py",
     "search/tree/test_subword_walks.py",
     "search/tree/test_token_trees.py",

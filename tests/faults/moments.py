@@ -173,13 +173,10 @@ def _small_batches():
 
 def _still_clock():
     """An audit that always has the same time for the same plan, whatever the machine does besides."""
-    from coalmine.review import auditing
-    from coalmine.review.costs import Costs, Timing
+    from coalmine.audits.whole import auditing
+    from coalmine.audits.whole.speeds import Speeds, Timing
 
-    costs = Costs(
-        reading=1e6, following=1e5, scoring=1e4, stepping=1e6, cutting=1e6, tokens_per_character=1.0
-    )
-    auditing.Timing = lambda: Timing(clock=lambda: 0.0, measure=lambda *_: costs)
+    auditing.Timing = lambda: Timing(clock=lambda: 0.0, measure=lambda *_: Speeds(lines=1e4, steps=1e6))
 
 
 CHANGES = {

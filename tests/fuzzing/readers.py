@@ -84,7 +84,7 @@ REVIEW = Review(
     minutes=5,
     steps=(
         StepRecord(name="a", title="A", audits=("recitation",), status="no_time", why="it did not fit"),
-        StepRecord(name="b", title="B", audits=("provenance",), status="done", why="it was cut", seconds=3.0),
+        StepRecord(name="b", title="B", audits=("provenance",), status="done", cut="it was cut", seconds=3.0),
     ),
     finished=True,
 )

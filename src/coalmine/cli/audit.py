@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from coalmine.audits.whole.options import ReviewOptions
 from coalmine.cli.options import CorpusFields, Where, out_option
 from coalmine.cli.output import placed
 from coalmine.cli.runner import Session, command
@@ -14,7 +15,6 @@ from coalmine.cli.taking import Arguments
 from coalmine.engines.options import EngineOptions
 from coalmine.models.options import LoadOptions
 from coalmine.records.options import Option
-from coalmine.audits.whole.options import ReviewOptions
 from coalmine.visible import visible
 
 if TYPE_CHECKING:
@@ -59,9 +59,9 @@ def audit(given: WholeAudit, session: Session) -> int:
     out, and the page says so. Run the same command again to resume a run that was stopped; steps that have their results are not repeated.
     """
     from coalmine.audits.runs import read_runs
+    from coalmine.audits.whole.auditing import REPORT_FILE, audit
     from coalmine.corpus.planting.manifest import CanarySet
     from coalmine.reports.reported import reported
-    from coalmine.audits.whole.auditing import REPORT_FILE, audit
 
     session.beside(given.model, "review")
     review = audit(
@@ -84,7 +84,11 @@ def audit(given: WholeAudit, session: Session) -> int:
     (found,) = reported(read_runs(session.directory))
     session.say(
         steps_table(review),
-        *(f"{visible(one.title)}: {visible(one.why or one.cut)}." for one in review.steps if one.why or one.cut),
+        *(
+            f"{visible(one.title)}: {visible(one.why or one.cut)}."
+            for one in review.steps
+            if one.why or one.cut
+        ),
         "",
         visible(found.conclusion.sentence),
         placed("Open the report", session.directory / REPORT_FILE),

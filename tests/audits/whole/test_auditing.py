@@ -6,12 +6,14 @@ import os
 import random
 
 import pytest
-from coalmine.audits.whole.speeds import Speeds, Timing
 
+from cli.in_process import run
 from coalmine import CanarySet, ScriptedModel, audit, check, findings_of, parse_policy, read_run, verify_run
 from coalmine.audits import PROVENANCES, RECITATIONS, REVIEWS
+from coalmine.audits.whole import auditing, canaries
+from coalmine.audits.whole.speeds import Speeds, Timing
 from coalmine.corpus import Fields
-from coalmine.errors import InputError, NotMeasurableError
+from coalmine.errors import InputError, MissingExtraError, ModelError, NotMeasurableError
 from coalmine.progress import Silent
 from coalmine.reports.reported import reported
 
@@ -215,27 +217,6 @@ def test_steps_that_have_their_results_are_not_repeated(world, whole):
     assert results(out) == before
 
 
-def test_more_inputs_and_more_time_add_what_was_missing(world, tmp_path):
-    at, made = world
-    out, slow = (
-        tmp_path / "audit",
-        Costs(**{**{name: getattr(COSTS, name) for name in COSTS.__struct_fields__}, "reading": 40.0}),
-    )
-    first = audit(made(), at / "train.jsonl", out, minutes=1, timing=still(slow))
-    assert {one.name: one.status for one in first.steps}["documents"] == "not_applicable"
-    second = audit(
-        made(), at / "train.jsonl", out, held_out=at / "held-out.jsonl", minutes=1, timing=still(slow)
-    )
-    documents = second.step("documents")
-    assert documents.status == "no_time"
-    assert documents.why.startswith("it would take about ")
-    third = audit(
-        made(), at / "train.jsonl", out, held_out=at / "held-out.jsonl", minutes=60, timing=still(slow)
-    )
-    assert third.step("documents").status == "done"
-    assert third.step("recitation") == first.step("recitation")
-
-
 class Late(Silent):
     """A clock that stands still until a step begins, and then shows another time."""
 
@@ -247,8 +228,31 @@ class Late(Silent):
         if task.startswith(self._title):
             self.now = self._then
 
-    def timing(self):
-        return Timing(clock=lambda: self.now, measure=lambda _model, _texts: SPEEDS)
+    def timing(self, speeds=SPEEDS):
+        return Timing(clock=lambda: self.now, measure=lambda _model, _texts: speeds)
+
+
+def test_more_inputs_and_more_time_add_what_was_missing(world, tmp_path):
+    at, made = world
+    late, slow = Late("reading the held-out", 59.0), Speeds(lines=5.0, steps=1e5)
+
+    def run(timing=None, **others):
+        return audit(
+            made(),
+            at / "train.jsonl",
+            tmp_path / "audit",
+            timing=timing or still(slow),
+            **{"minutes": 1, **others},
+        )
+
+    first, held_out = run(), at / "held-out.jsonl"
+    assert first.step("documents").status == "not_applicable"
+    second = run(late.timing(slow), held_out=held_out, progress=late)
+    assert second.step("documents").status == "no_time"
+    assert second.step("documents").why.startswith("it would take about ")
+    third = run(held_out=held_out, minutes=60)
+    assert third.step("documents").status == "done"
+    assert third.step("recitation") == first.step("recitation")
 
 
 def test_a_step_of_seconds_is_run_though_those_before_took_longer_than_planned(world, tmp_path):
@@ -339,6 +343,46 @@ def test_a_model_without_probabilities_is_refused(world, tmp_path):
     at, _ = world
     with pytest.raises(NotMeasurableError, match="the model writer gives no probabilities"):
         audit(WithoutProbabilities(), at / "train.jsonl", tmp_path / "audit")
+
+
+class Silenced(ScriptedModel):
+    """A model that answers nothing, though nobody would say so before it is asked."""
+
+    def score(self, *_, **__):
+        raise ModelError("the weights are gone")
+
+    score_distribution = start = step = score
+
+
+def silenced():
+    return Silenced(CHARACTERS)
+
+
+def test_where_nothing_could_be_tested_every_answer_says_so(world, tmp_path, monkeypatch):
+    monkeypatch.setattr(auditing, "Timing", still)
+    out = tmp_path / "audit"
+    ended = run(
+        *("audit", "python:audits.whole.test_auditing:silenced", "--data", world[0] / "train.jsonl"),
+        *("--minutes", "1", "--out", out),
+    )
+    assert {one.status for one in REVIEWS.load(out).steps if one.audits} == {"not_applicable"}
+    said = "Nothing was tested, so it is not known what the model remembers."
+    assert ended.code == 2
+    assert said in ended.said
+    assert said in (out / "report.html").read_text()
+    assert "What was tested shows no leak" not in ended.said + (out / "report.html").read_text()
+    assert said in run("report", out, "--format", "markdown").said
+
+
+def test_a_step_whose_package_is_not_installed_is_left_out_and_says_which(world, tmp_path, monkeypatch):
+    def missing(*_, **__):
+        raise MissingExtraError("the scan for secrets", "phonenumbers", "secrets")
+
+    monkeypatch.setattr(canaries, "scan", missing)
+    review = audit(world[1](), world[0] / "train.jsonl", tmp_path / "audit", minutes=1, timing=still())
+    assert review.step("scan").status == "not_applicable"
+    assert "coalmine[secrets]" in review.step("scan").why
+    assert review.step("recitation").tested
 
 
 def test_a_plan_is_a_document_that_contradicts_itself_only_where_it_was_changed(whole):

@@ -14,7 +14,7 @@ from coalmine.audits.runs import read_runs
 from coalmine.audits.whole.inputs import Inputs, ModelOrPlace, Models, load_models, read_inputs
 from coalmine.audits.whole.options import ReviewOptions
 from coalmine.audits.whole.results import REVIEWS, Review, StepRecord
-from coalmine.audits.whole.running import run_steps
+from coalmine.audits.whole.running import AuditRun
 from coalmine.audits.whole.samples import gather
 from coalmine.audits.whole.speeds import Speeds, Timing
 from coalmine.audits.whole.step import Subject
@@ -94,18 +94,16 @@ def audit(
         spent = review.prepared_seconds + sum(one.seconds or 0.0 for one in review.steps)
         subject, review = _subject(review, models, inputs, folder, opened, timing, progress)
         prepared = review.prepared_seconds + timing.clock() - began
-        review = run_steps(
-            msgspec.structs.replace(review, prepared_seconds=round(prepared, 1)),
-            STEPS,
-            subject,
+        review = AuditRun(
+            review=msgspec.structs.replace(review, prepared_seconds=round(prepared, 1)),
+            steps=STEPS,
+            subject=subject,
             engine=opened,
             progress=progress,
             clock=timing.clock,
             began=began - spent,
             save=lambda found: REVIEWS.save(folder, found),
-        )
-        review = msgspec.structs.replace(review, finished=True)
-        REVIEWS.save(folder, review)
+        ).finished()
         if record is not None:
             record(review)
         write_bytes(folder / REPORT_FILE, report_page(read_runs(folder)).encode())

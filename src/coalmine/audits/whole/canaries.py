@@ -1,23 +1,31 @@
-"""Canaries: how exposed they are, whether they can be extracted, and what that means for membership."""
+"""Canaries, and secrets that were in the data all along: how exposed they are, whether they come out, and what that says of membership."""
 
 from __future__ import annotations
 
+import contextlib
 import math
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from coalmine.audits.exposure.measuring import expose
 from coalmine.audits.exposure.options import ExposureOptions
-from coalmine.audits.exposure.results import EXPOSURES
+from coalmine.audits.exposure.results import EXPOSURES, duration
 from coalmine.audits.exposure.splitting import expected_scores
 from coalmine.audits.extraction.measuring import SCORED_UP_TO, verify_extraction
 from coalmine.audits.extraction.options import ExtractionOptions
-from coalmine.audits.extraction.results import save_verification
+from coalmine.audits.extraction.results import VERIFIED, save_verification
 from coalmine.audits.framing import frame_obstacle, framed
 from coalmine.audits.membership.measuring import membership
+from coalmine.audits.membership.results import MEMBERSHIPS
 from coalmine.audits.provenance.views import encoded
 from coalmine.audits.whole.speeds import LINE
 from coalmine.audits.whole.step import Running, Sized, Subject, TooLong
 from coalmine.corpus.planting.manifest import CanarySet
+from coalmine.corpus.secrets.natural import NaturalOptions
+from coalmine.corpus.secrets.results import SCANS
+from coalmine.corpus.secrets.scanned import canaries_of_scan
+from coalmine.corpus.secrets.scanning import scan
 from coalmine.engines.ledger import Ledger
 from coalmine.errors import NotMeasurableError
 from coalmine.formats.format import Format
@@ -25,6 +33,13 @@ from coalmine.models.protocols import Generator, PairModel, Scorer, Stepper
 from coalmine.storage.files import make_directory, together
 
 EXPOSURE_FOLDER = "canaries-exposure"
+SCAN_FOLDER = "scan"
+# Characters that are scanned per second.
+SCANNED = 5e6
+# The most secrets that are measured, and the fewest that it is done for.
+MOST, FEWEST = 200, 5
+# How much of the time is for exposures; the rest is for searches.
+EXPOSING = 0.6
 # What `expose` and `extract` do where time allows: expansions and draws per format, draws without decoding, and expansions of a search.
 FULL_DRAWS, FULL_SAMPLES, FULL_SEARCH = 50_000, 1_600, 1_000_000
 # The least that says anything: a share of these draws, and expansions of a search.
@@ -63,28 +78,6 @@ def planted(subject: Subject) -> CanarySet:
     return canaries
 
 
-def plan_exposure(subject: Subject, seconds: float) -> Sized | TooLong:
-    """All canaries, with as many draws as fit."""
-    canaries = planted(subject)
-    return exposing(subject, canaries, seconds, f"canaries: {len(canaries):,}")
-
-
-def run_exposure(subject: Subject, settings: dict[str, Any], running: Running) -> None:
-    """Measure, with the manifest beside the results."""
-    expose_these(subject, planted(subject), settings, running)
-
-
-def plan_extraction(subject: Subject, seconds: float) -> Sized | TooLong:
-    """Every format, with as many expansions as fit."""
-    canaries = planted(subject)
-    return searching(subject, canaries, seconds, f"formats: {len(canaries.formats):,}")
-
-
-def run_extraction(subject: Subject, settings: dict[str, Any], running: Running) -> None:
-    """Search."""
-    search_these(subject, planted(subject), settings, running)
-
-
 def plan_membership(subject: Subject, seconds: float) -> Sized | TooLong:
     """The model is not asked again."""
     del subject
@@ -104,11 +97,12 @@ def run_membership(subject: Subject, settings: dict[str, Any], running: Running)
         found.save(running.folder)
 
 
-def exposing(subject: Subject, canaries: CanarySet, seconds: float, what: str) -> Sized | TooLong:
+def exposing(subject: Subject, canaries: CanarySet, seconds: float) -> Sized | TooLong:
     """Exposures of these canaries with as many draws as fit; the rank among references where few draws would.
 
-    Secrets that a model without decoding is asked about are ranked among references always.
+    Of secrets fewer can be taken instead, so that they are ranked among references only by models that cannot be walked.
     """
+    what = f"canaries: {len(canaries):,}"
     stepper, formats = isinstance(subject.model, Stepper), canaries.formats.values()
     full = EACH * len(formats) + TRYING * sum(_drawing(subject, form) for form in formats)
     share = min(1.0, seconds / full)
@@ -119,9 +113,8 @@ def exposing(subject: Subject, canaries: CanarySet, seconds: float, what: str) -
             settings |= {"budget": int(FULL_DRAWS * share), "samples": samples}
         cut = "" if share == 1 else f"{100 * share:.0f}% of the usual draws were made, to fit into the time"
         return Sized(settings, full * share, what, cut)
-    references = [text for these in canaries.references.values() for text in these]
-    if not references:
-        return TooLong(LEAST_SHARE * full)
+    if not any(canaries.references.values()) or (stepper and canaries.natural):
+        return TooLong(1.01 * LEAST_SHARE * full)
     # A text that is shorter than a line takes about as long as one.
     took = subject.scoring(sum(max(LINE, len(text)) for _, _, text in canaries.named_texts()))
     return Sized({"method": "references"}, took, what) if took <= seconds else TooLong(took)
@@ -176,7 +169,7 @@ def search_obstacle(subject: Subject, canaries: CanarySet) -> str | None:
     return "the model does not support incremental decoding and writes no text, so that a large format cannot be searched"
 
 
-def searching(subject: Subject, canaries: CanarySet, seconds: float, what: str) -> Sized | TooLong:
+def searching(subject: Subject, canaries: CanarySet, seconds: float) -> Sized | TooLong:
     """Searches of these formats, by decoding with the largest budget that fits."""
     method, sizes = _method(subject, canaries), [form.size for form in canaries.formats.values()]
     settings: dict[str, Any] = {"method": method}
@@ -195,7 +188,7 @@ def searching(subject: Subject, canaries: CanarySet, seconds: float, what: str) 
             cut = f"each search may end after {budget:,} expansions, to fit into the time"
     else:
         took = PROMPTING * len(sizes) if method == "prompt" else sum(sizes) * subject.scoring(LINE)
-    return TooLong(took) if took > seconds else Sized(settings, took, what, cut)
+    return TooLong(took) if took > seconds else Sized(settings, took, f"formats: {len(sizes):,}", cut)
 
 
 def search_these(subject: Subject, canaries: CanarySet, settings: dict[str, Any], running: Running) -> None:
@@ -213,3 +206,97 @@ def search_these(subject: Subject, canaries: CanarySet, settings: dict[str, Any]
     folder = make_directory(running.folder)
     save_verification(folder, found, extractions, manifest_sha256=canaries.sha256, model=model)
     ledger.forget()
+
+
+def plan_scan(subject: Subject, seconds: float) -> Sized | TooLong:
+    """All of the training data, or nothing."""
+    # It is read twice: the second time to count what is repeated, and for the text before each secret.
+    training = subject.gathered.training
+    took = 1.0 + 2 * subject.reading_seconds + training.characters / SCANNED
+    return TooLong(took) if took > seconds else Sized({}, took, f"{training.documents:,} documents")
+
+
+def run_scan(subject: Subject, settings: dict[str, Any], running: Running) -> None:
+    """Look for all kinds of secrets."""
+    del settings
+    scan(subject.inputs.data, running.folder, fields=subject.inputs.fields, progress=running.progress)
+
+
+def scanned(folder: Path, settings: dict[str, Any]) -> tuple[str, str]:
+    """What a scan found."""
+    del settings
+    found = SCANS.load(folder)
+    kinds = ", ".join(f"{one.kind} {one.secrets:,}" for one in found.kinds if one.secrets)
+    there = f"{found.secrets:,} {'secret' if found.secrets == 1 else 'secrets'}"
+    return f"{there} in {found.documents:,} documents" + (f": {kinds}" if kinds else ""), ""
+
+
+@lru_cache(1)
+def _found(scan: Path, data: Path, seed: int) -> CanarySet:
+    return canaries_of_scan(scan, data, NaturalOptions(most=MOST, seed=seed)).canaries
+
+
+def _secrets(subject: Subject) -> CanarySet:
+    """The secrets of the training data as canaries, the most urgent first."""
+    return _found(subject.folder / SCAN_FOLDER, subject.inputs.data, subject.seed)
+
+
+def no_secrets(subject: Subject) -> str | None:
+    """The scan must have found some."""
+    if not (subject.folder / SCAN_FOLDER / SCANS.file).is_file():
+        return "the training data was not scanned for secrets"
+    return None if len(_secrets(subject)) else "the scan found no secret that a model can be asked about"
+
+
+def plan_secrets(subject: Subject, seconds: float) -> Sized | TooLong:
+    """As many secrets as fit, and a search for each with what is left; fewer draws before there are fewer secrets."""
+    secrets = _secrets(subject)
+    total = number = len(secrets)
+    while True:
+        exposed = exposing(subject, secrets.first(number), EXPOSING * seconds)
+        if isinstance(exposed, Sized) or number <= FEWEST:
+            break
+        number = max(FEWEST, number * 4 // 5)
+    if isinstance(exposed, TooLong):
+        return TooLong(exposed.seconds / EXPOSING)
+    size = f"secrets: {number:,}" + ("" if number == total else f" of {total:,}")
+    cuts, settings, took = [exposed.cut], {**exposed.settings, "number": number}, exposed.seconds
+    if number < total:
+        cuts = [
+            f"the {number:,} most sensitive and most repeated of {total:,} secrets were taken, to fit into the time"
+        ]
+    search = _search(subject, secrets.first(number, searchable=True), seconds - took)
+    if isinstance(search, Sized):
+        settings["search"], took = search.settings, took + search.seconds
+        cuts.append(search.cut)
+    else:
+        cuts.append(f"whether they come out was not tested: {search}")
+    return Sized(settings, took, size, "; ".join(filter(None, cuts)))
+
+
+def _search(subject: Subject, secrets: CanarySet, seconds: float) -> Sized | str:
+    """The searches for these secrets, or why there are none."""
+    if not len(secrets):
+        return "their kinds have no members that could be searched"
+    why = search_obstacle(subject, secrets)
+    if why is not None:
+        return why
+    found = searching(subject, secrets, seconds)
+    return found if isinstance(found, Sized) else f"that would take about {duration(found.seconds)}"
+
+
+def run_secrets(subject: Subject, settings: dict[str, Any], running: Running) -> None:
+    """Measure and search, each with its files in a folder of its own."""
+    chosen = _secrets(subject).first(settings["number"])
+    asked = {name: value for name, value in settings.items() if name not in {"number", "search"}}
+    exposure, members, extraction = (
+        running.folder / name for name in ("exposure", "membership", "extraction")
+    )
+    if not (exposure / EXPOSURES.file).is_file():
+        expose_these(subject, chosen, asked, running._replace(folder=exposure))
+    if not (members / MEMBERSHIPS.file).is_file():
+        # Where no secret has a score to compare, the exposures say why.
+        with contextlib.suppress(NotMeasurableError), together():
+            membership(exposure, canaries=chosen, seed=subject.seed).save(members)
+    if "search" in settings and not (extraction / VERIFIED.file).is_file():
+        search_these(subject, chosen, settings["search"], running._replace(folder=extraction))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from coalmine.audits.provenance.measuring import AuditedUsers, audit_provenance
@@ -61,27 +61,17 @@ def _groups(subject: Subject, by: By) -> tuple[Sequence[User], Sequence[User]]:
     return of(subject.gathered.training), of(subject.gathered.held_out)
 
 
-def plan_by(by: By) -> Callable[[Subject, float], Sized | TooLong]:
-    """The plan for documents or for users."""
-
-    def plan(subject: Subject, seconds: float) -> Sized | TooLong:
-        members, others = _groups(subject, by)
-        return as_many_as_fit(subject, members, others, by, seconds)
-
-    return plan
-
-
-def as_many_as_fit(
-    subject: Subject, members: Sequence[User], others: Sequence[User], by: By, seconds: float
-) -> Sized | TooLong:
+def plan(subject: Subject, by: By, seconds: float) -> Sized | TooLong:
     """As many of each group as fit."""
+    members, others = _groups(subject, by)
     every = [*members, *others]
     characters = sum(len(text.text) for user in every for text in user.texts) / len(every)
     each = 2 * (subject.scoring(characters, compared=True) + JUDGING)
     there = min(MOST[by], max(len(members), len(others)))
-    number = min(there, int(seconds / each))
-    if number < min(FEWEST[by], there):
-        return TooLong(min(FEWEST[by], there) * each)
+    fewest = min(FEWEST[by], there)
+    if fewest * each > seconds:
+        return TooLong(fewest * each)
+    number = min(there, max(fewest, int(seconds / each)))
     beside = "" if subject.reference is None else ", with the reference model beside"
     figure = FIGURE_COSTS * min(FIGURE_TEXTS, number) * each
     drawn = number == there and figure <= min(FIGURE_SHARE * seconds, seconds - number * each)
@@ -96,23 +86,17 @@ def as_many_as_fit(
     )
 
 
-def run_by(by: By) -> Callable[[Subject, dict[str, Any], Running], None]:
-    """The audit of documents or of users."""
-
-    def run(subject: Subject, settings: dict[str, Any], running: Running) -> None:
-        members, others = (group[: settings["number"]] for group in _groups(subject, by))
-        hashes = subject.inputs.hashes
-        audit_provenance(
-            subject.model,
-            AuditedUsers(members, non_members=others, members={user.name for user in members}),
-            ProvenanceOptions(
-                by=by, seed=subject.seed, ablation_texts=FIGURE_TEXTS if settings["figure"] else 0
-            ),
-            reference_model=subject.reference,
-            out=running.folder,
-            engine=running.engine,
-            progress=running.progress,
-            data_sha256={"suspects": hashes["data"], "non_members": hashes["held_out"]},
-        )
-
-    return run
+def run(subject: Subject, by: By, settings: dict[str, Any], running: Running) -> None:
+    """Ask about both groups."""
+    members, others = (group[: settings["number"]] for group in _groups(subject, by))
+    texts, hashes = FIGURE_TEXTS if settings["figure"] else 0, subject.inputs.hashes
+    audit_provenance(
+        subject.model,
+        AuditedUsers(members, non_members=others, members={user.name for user in members}),
+        ProvenanceOptions(by=by, seed=subject.seed, ablation_texts=texts),
+        reference_model=subject.reference,
+        out=running.folder,
+        engine=running.engine,
+        progress=running.progress,
+        data_sha256={"suspects": hashes["data"], "non_members": hashes["held_out"]},
+    )

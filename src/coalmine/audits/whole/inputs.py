@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from coalmine.corpus.files.documents import Fields
 from coalmine.corpus.planting.manifest import MANIFEST_NAME, CanarySet, as_canary_set
@@ -37,17 +37,11 @@ def load_models(
     def loaded(given: ModelOrPlace, answers: str) -> Any:
         return given if isinstance(given, Model) else load_model(given, loading, answers=folder / answers)
 
-    if reference is None and not isinstance(model, Model):
-        reference = _base(model)
+    local = not (isinstance(model, Model) or is_endpoint(model) or is_plugin(model)) and Path(model).is_dir()
+    if reference is None and local:
+        reference = base_of_adapter(Path(cast("Place", model)))
     other = None if reference is None else loaded(reference, f"reference-{ANSWERS_FILE}")
     return Models(loaded(model, ANSWERS_FILE), other)
-
-
-def _base(where: Place) -> Path | None:
-    """The base of an adapter in a directory; None for any other model."""
-    if is_endpoint(where) or is_plugin(where) or not Path(where).is_dir():
-        return None
-    return base_of_adapter(Path(where))
 
 
 @dataclass(frozen=True, kw_only=True)

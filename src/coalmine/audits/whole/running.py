@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
@@ -57,52 +58,41 @@ class _InTime:
         return left
 
 
-def run_steps(
-    review: Review,
-    steps: Sequence[Step],
-    subject: Subject,
-    *,
-    engine: Engine,
-    progress: Progress,
-    clock: Clock,
-    began: float,
-    save: Callable[[Review], object],
-) -> Review:
-    """The review once all steps are over; each change of it is saved before it is acted on.
+@dataclass(kw_only=True)
+class AuditRun:
+    """An audit, while it runs.
 
-    `began` is when the clock was where no time was spent; what an earlier run spent counts too. An InputError where nothing that asks the
-    model applies, or where the time is too short for any of it; nothing is saved before that is known.
+    Attributes:
+        review: what was planned and done so far; each change of it is saved before it is acted on.
+        began: when the clock was where no time was spent; what an earlier run spent counts too.
+        save: keeps the review. Nothing is saved before it is known that anything can be tested.
     """
-    run = _Run(review, steps, subject, engine, progress, clock, began, save)
-    for step in steps:
-        if step.audits:
-            run.check_possible()
-        run.step(step)
-    for step in steps:
-        # One that did not fit, if the others left enough time for it.
-        if run.record(step).status == "no_time" and run.record(step).seconds is None:
-            run.step(step)
-    return run.review
 
+    review: Review
+    steps: Sequence[Step]
+    subject: Subject
+    engine: Engine
+    progress: Progress
+    clock: Clock
+    began: float
+    save: Callable[[Review], object]
 
-class _Run:
-    """An audit, while it runs."""
+    def __post_init__(self) -> None:
+        self._all = 60 * self.review.minutes
+        self._possible = any(self.record(one).seconds is not None for one in self.steps if one.audits)
 
-    def __init__(
-        self,
-        review: Review,
-        steps: Sequence[Step],
-        subject: Subject,
-        engine: Engine,
-        progress: Progress,
-        clock: Clock,
-        began: float,
-        save: Callable[[Review], object],
-    ) -> None:
-        self.review, self._steps, self._subject = review, steps, subject
-        self._engine, self._progress, self._clock, self._save = engine, progress, clock, save
-        self._began, self._all = began, 60 * review.minutes
-        self._possible = any(self.record(one).seconds is not None for one in steps if one.audits)
+    def finished(self) -> Review:
+        """The review once all steps are over.
+
+        An InputError where nothing that asks the model applies, or where the time is too short for any of it.
+        """
+        for step in self.steps:
+            if step.audits:
+                self.check_possible()
+            self.step(step)
+        self.review = msgspec.structs.replace(self.review, finished=True)
+        self.save(self.review)
+        return self.review
 
     def record(self, step: Step) -> StepRecord:
         """What is known of a step."""
@@ -112,25 +102,25 @@ class _Run:
         """Refuse an audit in which nothing that asks the model can be run."""
         if self._possible:
             return
-        why = {one: one.obstacle(self._subject) for one in self._steps if one.audits}
+        why = {one: one.obstacle(self.subject) for one in self.steps if one.audits}
         able = [one for one in why if why[one] is None]
         left = max(0.0, self._left())
-        plans = {one: one.plan(self._subject, left) for one in able}
+        plans = {one: one.plan(self.subject, left) for one in able}
         self._possible = any(isinstance(plan, Sized) for plan in plans.values())
         if self._possible:
             return
         if able:
             first = min(able, key=lambda one: plans[one].seconds)
-            seconds, spent = plans[first].seconds, self._clock() - self._began
+            seconds, spent = plans[first].seconds, self.clock() - self.began
             # A little more, because the next run measures a little differently.
             needed = max(1, round((1.25 * seconds + spent) / PLANNED_SHARE / 60 + 0.5))
             raise InputError(
                 f"{self.review.minutes:g} minutes are too short for any step: the shortest, {first.title.lower()}, would take about "
                 f"{duration(seconds)}, after {duration(spent)} for reading and measuring; give --minutes {needed}"
             )
-        if not isinstance(self._subject.model, Scorer):
+        if not isinstance(self.subject.model, Scorer):
             raise NotMeasurableError(
-                f"the model {visible(self._subject.model.name)} gives no probabilities, so what it remembers cannot be measured; what it "
+                f"the model {visible(self.subject.model.name)} gives no probabilities, so what it remembers cannot be measured; what it "
                 "writes by itself can be looked at with `coalmine extract --method prompt`"
             )
         reasons = "; ".join(dict.fromkeys(f"{one.title.lower()}: {why[one]}" for one in why))
@@ -149,10 +139,10 @@ class _Run:
                 return
         record = msgspec.structs.replace(record, status="running", why="")
         self._put(record)
-        clock_began = self._clock()
-        folder = self._subject.folder / step.name
+        clock_began = self.clock()
+        folder = self.subject.folder / step.name
         done = record if step.is_done(folder) else self._ran(step, record)
-        took = (record.seconds or 0.0) + self._clock() - clock_began
+        took = (record.seconds or 0.0) + self.clock() - clock_began
         if done.status == "running":
             step.forget(folder)
             size, cut = (
@@ -163,26 +153,25 @@ class _Run:
 
     def _left(self) -> float:
         """The seconds that are left to plan with."""
-        return self._began + PLANNED_SHARE * self._all - self._clock()
+        return self.began + PLANNED_SHARE * self._all - self.clock()
 
     def _end(self) -> float:
-        return self._began + self._all - REPORTING
+        return self.began + self._all - REPORTING
 
     def _planned(self, step: Step, record: StepRecord) -> StepRecord:
         """A step with its share of what is left, or with the least that says anything where that fits; a cheap one has what it takes."""
-        why = step.obstacle(self._subject)
+        why = step.obstacle(self.subject)
         if why is not None:
             return msgspec.structs.replace(record, status="not_applicable", why=why)
-        later, left, takes = self._later(step), self._left(), self._takes(step)
-        cheap = sum(one for one in later.values() if self._is_cheap(one))
+        takes, wanted, kept = self._takes(step), *self._later(step)
+        left = self._left() - kept
         if self._is_cheap(takes):
-            seconds = min(takes, max(left, self._end() - self._clock()))
+            seconds = min(takes, max(left, self._end() - self.clock()))
         else:
-            wanted = {one: most for one, most in later.items() if not self._is_cheap(most)}
-            seconds = share_of(step, {step: takes, **wanted}, left - cheap)
-        plan = step.plan(self._subject, max(seconds, LEAST if self._possible else 0.0))
-        if isinstance(plan, TooLong) and plan.seconds <= left - cheap:
-            plan = step.plan(self._subject, plan.seconds)
+            seconds = share_of(step, {step: takes, **wanted}, left)
+        plan = step.plan(self.subject, max(seconds, LEAST if self._possible else 0.0))
+        if isinstance(plan, TooLong) and plan.seconds <= left:
+            plan = step.plan(self.subject, plan.seconds)
         if isinstance(plan, TooLong):
             there = f"{duration(left)} are left" if left >= 1 else "no time is left"
             why = f"it would take about {duration(max(1.0, plan.seconds))}, and {there} for it"
@@ -200,27 +189,29 @@ class _Run:
 
     def _takes(self, step: Step) -> float:
         """The seconds that a step takes where it is not cut down."""
-        return step.plan(self._subject, _UNLIMITED).seconds
+        return step.plan(self.subject, _UNLIMITED).seconds
 
     def _is_cheap(self, seconds: float) -> bool:
         return seconds <= CHEAP * self._all
 
-    def _later(self, step: Step) -> dict[Step, float]:
-        """What each step takes that comes after this one, and is to be run."""
-        return {
+    def _later(self, step: Step) -> tuple[dict[Step, float], float]:
+        """What each step takes that is to be run after this one, and what is kept for the cheap ones of them."""
+        later = {
             one: self._takes(one)
-            for one in self._steps[self._steps.index(step) + 1 :]
-            if self.record(one).status == "planned" and one.obstacle(self._subject) is None
+            for one in self.steps[self.steps.index(step) + 1 :]
+            if self.record(one).status == "planned" and one.obstacle(self.subject) is None
         }
+        # Any step may take the least that one may.
+        cheap = [seconds for seconds in later.values() if seconds > LEAST and self._is_cheap(seconds)]
+        return {one: seconds for one, seconds in later.items() if not self._is_cheap(seconds)}, sum(cheap)
 
     def _ran(self, step: Step, record: StepRecord) -> StepRecord:
-        cheap = sum(one for one in self._later(step).values() if self._is_cheap(one))
         # A step that was begun by an earlier run that had no time left is still given a little.
-        end = max(self._end() - cheap, self._clock() + LEAST)
-        shown = _InTime(self._progress, self._clock, step.title, end)
-        running = Running(self._subject.folder / step.name, self._engine, shown)
+        end = max(self._end() - self._later(step)[1], self.clock() + LEAST)
+        shown = _InTime(self.progress, self.clock, step.title, end)
+        running = Running(self.subject.folder / step.name, self.engine, shown)
         try:
-            step.run(self._subject, record.settings, running)
+            step.run(self.subject, record.settings, running)
         except OutOfTime:
             why = (
                 f"the time was up before it was finished (planned: {duration(record.expected_seconds)}); run the same command with more "
@@ -235,7 +226,7 @@ class _Run:
         steps = tuple(record if one.name == record.name else one for one in self.review.steps)
         self.review = msgspec.structs.replace(self.review, steps=steps)
         if self._possible:
-            self._save(self.review)
+            self.save(self.review)
 
 
 def share_of(step: Step, takes: dict[Step, float], seconds: float) -> float:

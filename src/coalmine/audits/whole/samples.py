@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from coalmine.corpus.files.kinds import kind_of
 from coalmine.corpus.files.reading import nonempty_blocks, open_corpus, reported
 from coalmine.errors import InputError
 from coalmine.progress import Progress
-from coalmine.randomness import child_seed, integers
+from coalmine.randomness import child_seed
 
 # The most documents, users, and texts of one user that are kept, and how many characters of each.
 DOCUMENTS, USERS, TEXTS, CHARACTERS = 2_000, 400, 32, 8_000
@@ -58,15 +58,12 @@ def gather(data: Path, held_out: Path | None, fields: Fields, seed: int, progres
     Held-out text that is all in the training data is an InputError.
     """
     if held_out is None:
-        return Gathered(_read(data, fields, seed, progress, _Seen({}, {}), "the training data"))
-    kept = _read(held_out, fields, seed, progress, _Seen({}, {}), "the held-out text")
-    asked = _Seen(
-        {_digest(user.texts[0].text): False for user in kept.sample},
-        {user.name: False for user in kept.users},
-    )
-    training = _read(data, fields, seed, progress, asked, "the training data")
-    sample = tuple(user for user in kept.sample if not asked.texts[_digest(user.texts[0].text)])
-    users = tuple(user for user in kept.users if not asked.users[user.name])
+        return Gathered(_read(data, fields, seed, progress, set(), "the training data"))
+    kept = _read(held_out, fields, seed, progress, set(), "the held-out text")
+    alone = {_of_text(one.texts[0].text) for one in kept.sample} | {_of_user(one.name) for one in kept.users}
+    training = _read(data, fields, seed, progress, alone, "the training data")
+    sample = tuple(one for one in kept.sample if _of_text(one.texts[0].text) in alone)
+    users = tuple(one for one in kept.users if _of_user(one.name) in alone)
     if not sample:
         raise InputError(
             f"every document of the held-out text {held_out} is in the training data {data} too, so there is nothing to compare with; "
@@ -84,107 +81,79 @@ def gather(data: Path, held_out: Path | None, fields: Fields, seed: int, progres
     return Gathered(training, kept._replace(sample=sample, users=users), tuple(warnings))
 
 
-class _Seen(NamedTuple):
-    """Which of some texts, by their hashes, and of some users a corpus has."""
-
-    texts: dict[bytes, bool]
-    users: dict[str, bool]
-
-    def note(self, document: CorpusDocument) -> None:
-        if self.texts and (digest := _digest(document.text[:CHARACTERS])) in self.texts:
-            self.texts[digest] = True
-        if document.user in self.users:
-            self.users[document.user] = True
+def _digest(name: str, key: bytes) -> bytes:
+    return hashlib.blake2b(name.encode("utf-8", "surrogatepass"), key=key, digest_size=16).digest()
 
 
-def _digest(text: str) -> bytes:
-    return hashlib.blake2b(text.strip().encode("utf-8", "surrogatepass"), digest_size=16).digest()
+def _of_text(text: str) -> bytes:
+    return _digest(text[:CHARACTERS].strip(), b"text")
 
 
-def _read(path: Path, fields: Fields, seed: int, progress: Progress, seen: _Seen, what: str) -> CorpusSample:
+def _of_user(name: str) -> bytes:
+    return _digest(name, b"user")
+
+
+def _read(
+    path: Path, fields: Fields, seed: int, progress: Progress, alone: set[bytes], what: str
+) -> CorpusSample:
+    """Samples of a corpus; what it has of the texts and users in `alone` is removed from there."""
     documents, characters, unit = 0, 0, kind_of(path).unit
-    kept, people = _Reservoir(DOCUMENTS, seed), _Users(seed)
-    for document in _documents(path, fields, progress, f"reading {what}"):
-        documents += 1
-        characters += len(document.text)
-        seen.note(document)
-        kept.offer(document)
-        if document.user:
-            people.offer(document)
+    texts, people = _Smallest(DOCUMENTS, 1, seed), _Smallest(USERS, TEXTS, seed)
+    with open_corpus(path, fields) as corpus, reported(corpus, progress, f"reading {what}") as advance:
+        for block in nonempty_blocks(corpus):
+            for document in block.documents():
+                if document.text.strip():
+                    documents += 1
+                    characters += len(document.text)
+                    alone.discard(texts.offered(_of_text(document.text), document))
+                    if document.user:
+                        alone.discard(people.offered(_of_user(document.user), document))
+            advance()
     if not documents:
         raise InputError(f"{path}, {what}, has no text; check that it is the file you mean")
-    sample = tuple(User(f"{unit} {one.number}", (_text(one),)) for one in kept.shuffled())
-    return CorpusSample(documents, characters, sample, people.kept())
+    return CorpusSample(
+        documents,
+        characters,
+        tuple(User(f"{unit} {one[0].number}", _texts(one)) for one in texts.kept()),
+        tuple(User(one[0].user or "", _texts(one)) for one in people.kept()),
+    )
 
 
-def _documents(path: Path, fields: Fields, progress: Progress, task: str) -> Iterator[CorpusDocument]:
-    """The documents that have any text; one without a user has the user None, or the empty one."""
-    with open_corpus(path, fields) as corpus, reported(corpus, progress, task) as advance:
-        for block in nonempty_blocks(corpus):
-            yield from (document for document in block.documents() if document.text.strip())
-            advance()
+def _texts(documents: Iterable[CorpusDocument]) -> tuple[UserText, ...]:
+    return tuple(UserText(one.text[:CHARACTERS], one.source, one.date, one.number) for one in documents)
 
 
-def _text(document: CorpusDocument) -> UserText:
-    return UserText(document.text[:CHARACTERS], document.source, document.date, document.number)
+class _Smallest:
+    """Documents by the hashes of their texts or users: those with the smallest hashes, in the order of these, which is a random one.
 
+    All documents of a user can be seen in one pass so, and a text counts once, however often it occurs.
+    """
 
-class _Reservoir:
-    """A uniform sample of documents that come one after the other."""
+    def __init__(self, most: int, documents: int, seed: int) -> None:
+        self._most, self._each = most, documents
+        self._key = child_seed(seed, "audit", "sample").to_bytes(16, "big")
+        # The largest first, to be replaced.
+        self._order: list[tuple[int, bytes]] = []
+        self._kept: dict[bytes, list[CorpusDocument]] = {}
 
-    def __init__(self, size: int, seed: int) -> None:
-        self._size, self._seen = size, 0
-        self._draw = integers(seed, "audit", "documents")
-        self._kept: list[CorpusDocument] = []
-
-    def offer(self, document: CorpusDocument) -> None:
-        self._seen += 1
-        if len(self._kept) < self._size:
-            self._kept.append(_shortened(document))
-            return
-        place = self._draw.randrange(self._seen)
-        if place < self._size:
-            self._kept[place] = _shortened(document)
-
-    def shuffled(self) -> list[CorpusDocument]:
-        """The sample in a random order, so that its beginning is a sample too; each text once, since copies are found together."""
-        self._draw.shuffle(self._kept)
-        return list({_digest(one.text): one for one in self._kept}.values())
-
-
-class _Users:
-    """Some of the users of a corpus: those whose names have the smallest hashes, so that all their texts can be seen in one pass."""
-
-    def __init__(self, seed: int) -> None:
-        self._key = child_seed(seed, "audit", "users").to_bytes(16, "big")
-        # The largest hash first, to be replaced.
-        self._order: list[tuple[int, str]] = []
-        self._texts: dict[str, list[UserText]] = {}
-
-    def offer(self, document: CorpusDocument) -> None:
-        name = document.user or ""
-        texts = self._texts.get(name)
-        if texts is None:
-            rank = self._rank(name)
-            if len(self._order) >= USERS:
-                if -rank < self._order[0][0]:
-                    return
-                _, other = heapq.heapreplace(self._order, (-rank, name))
-                del self._texts[other]
+    def offered(self, digest: bytes, document: CorpusDocument) -> bytes:
+        """The digest of a document, which is kept if it is among the smallest and the first of them."""
+        if digest not in self._kept:
+            entry = (-self._rank(digest), digest)
+            if len(self._order) < self._most:
+                heapq.heappush(self._order, entry)
+            elif entry < self._order[0]:
+                return digest
             else:
-                heapq.heappush(self._order, (-rank, name))
-            texts = self._texts[name] = []
-        if len(texts) < TEXTS:
-            texts.append(_text(document))
+                del self._kept[heapq.heapreplace(self._order, entry)[1]]
+            self._kept[digest] = []
+        if len(self._kept[digest]) < self._each:
+            self._kept[digest].append(msgspec.structs.replace(document, text=document.text[:CHARACTERS]))
+        return digest
 
-    def kept(self) -> tuple[User, ...]:
-        """The users in the order of their hashes, which is a random one."""
-        return tuple(User(name, tuple(self._texts[name])) for _, name in sorted(self._order, reverse=True))
+    def kept(self) -> list[list[CorpusDocument]]:
+        """The documents of each hash."""
+        return [self._kept[digest] for _, digest in sorted(self._order, reverse=True)]
 
-    def _rank(self, name: str) -> int:
-        digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), key=self._key, digest_size=8)
-        return int.from_bytes(digest.digest(), "big")
-
-
-def _shortened(document: CorpusDocument) -> CorpusDocument:
-    return msgspec.structs.replace(document, text=document.text[:CHARACTERS])
+    def _rank(self, digest: bytes) -> int:
+        return int.from_bytes(hashlib.blake2b(digest, key=self._key, digest_size=8).digest(), "big")

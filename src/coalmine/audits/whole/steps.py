@@ -7,21 +7,21 @@ from coalmine.audits.extraction.results import VERIFIED
 from coalmine.audits.membership.results import MEMBERSHIPS
 from coalmine.audits.provenance.results import PROVENANCES
 from coalmine.audits.recitation.results import RECITATIONS
-from coalmine.audits.whole import canaries, comparing, recitation, secrets
+from coalmine.audits.whole import canaries, comparing, recitation
 from coalmine.audits.whole.step import Step
 from coalmine.corpus.secrets.results import SCANS
 
 STEPS = (
     # First, since the secrets are planned by what it finds.
     Step(
-        name=secrets.SCAN_FOLDER,
+        name=canaries.SCAN_FOLDER,
         title="Scan for secrets",
         audits=(),
         share=0.5,
         files=(SCANS.file,),
-        plan=secrets.plan_scan,
-        run=secrets.run_scan,
-        asked=secrets.scanned,
+        plan=canaries.plan_scan,
+        run=canaries.run_scan,
+        asked=canaries.scanned,
     ),
     Step(
         name="secrets",
@@ -29,9 +29,9 @@ STEPS = (
         audits=("secrets",),
         share=4.0,
         files=(f"exposure/{EXPOSURES.file}", f"extraction/{VERIFIED.file}"),
-        obstacles=(secrets.no_secrets, canaries.no_probabilities),
-        plan=secrets.plan_secrets,
-        run=secrets.run_secrets,
+        obstacles=(canaries.no_secrets, canaries.no_probabilities),
+        plan=canaries.plan_secrets,
+        run=canaries.run_secrets,
     ),
     Step(
         name="recitation",
@@ -51,8 +51,8 @@ STEPS = (
         share=2.0,
         files=(PROVENANCES.file,),
         obstacles=(comparing.no_held_out, comparing.no_view),
-        plan=comparing.plan_by("document"),
-        run=comparing.run_by("document"),
+        plan=lambda subject, seconds: comparing.plan(subject, "document", seconds),
+        run=lambda subject, *asked: comparing.run(subject, "document", *asked),
     ),
     Step(
         name="users",
@@ -61,8 +61,8 @@ STEPS = (
         share=2.0,
         files=(PROVENANCES.file,),
         obstacles=(comparing.no_users, comparing.no_view),
-        plan=comparing.plan_by("user"),
-        run=comparing.run_by("user"),
+        plan=lambda subject, seconds: comparing.plan(subject, "user", seconds),
+        run=lambda subject, *asked: comparing.run(subject, "user", *asked),
     ),
     Step(
         name=canaries.EXPOSURE_FOLDER,
@@ -71,8 +71,8 @@ STEPS = (
         share=3.0,
         files=(EXPOSURES.file,),
         obstacles=(canaries.no_canaries, canaries.no_probabilities, canaries.no_frame),
-        plan=canaries.plan_exposure,
-        run=canaries.run_exposure,
+        plan=lambda subject, seconds: canaries.exposing(subject, canaries.planted(subject), seconds),
+        run=lambda subject, *asked: canaries.expose_these(subject, canaries.planted(subject), *asked),
     ),
     Step(
         name="canaries-extraction",
@@ -81,8 +81,8 @@ STEPS = (
         share=2.0,
         files=(VERIFIED.file,),
         obstacles=(canaries.no_canaries, canaries.no_search),
-        plan=canaries.plan_extraction,
-        run=canaries.run_extraction,
+        plan=lambda subject, seconds: canaries.searching(subject, canaries.planted(subject), seconds),
+        run=lambda subject, *asked: canaries.search_these(subject, canaries.planted(subject), *asked),
     ),
     Step(
         name="canaries-membership",
