@@ -11,7 +11,7 @@ from coalmine.audits import Review, StepRecord, User, UserText
 from coalmine.audits.whole.comparing import plan as plan_of_documents
 from coalmine.audits.whole.running import LEAST, PLANNED_SHARE, REPORTING, AuditRun
 from coalmine.audits.whole.samples import CorpusSample, Gathered
-from coalmine.audits.whole.step import Sized, Step, TooLong
+from coalmine.audits.whole.step import AuditStep, Sized, TooLong
 from coalmine.errors import InputError
 from coalmine.progress import Silent
 
@@ -45,7 +45,7 @@ class Toys:
             self.now += settings["parts"] if takes is None else takes
 
         self.steps.append(
-            Step(
+            AuditStep(
                 name=name,
                 title=name.capitalize(),
                 audits=("toys",),

@@ -20,7 +20,7 @@ from coalmine.audits.membership.measuring import membership
 from coalmine.audits.membership.results import MEMBERSHIPS
 from coalmine.audits.provenance.views import encoded
 from coalmine.audits.whole.speeds import LINE
-from coalmine.audits.whole.step import Running, Sized, Subject, TooLong
+from coalmine.audits.whole.step import Sized, StepRun, Subject, TooLong
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.corpus.secrets.natural import NaturalOptions
 from coalmine.corpus.secrets.results import SCANS
@@ -84,7 +84,7 @@ def plan_membership(subject: Subject, seconds: float) -> Sized | TooLong:
     return Sized({}, JUDGING, "the scores of the exposures") if seconds >= JUDGING else TooLong(JUDGING)
 
 
-def run_membership(subject: Subject, settings: dict[str, Any], running: Running) -> None:
+def run_membership(subject: Subject, settings: dict[str, Any], running: StepRun) -> None:
     """Compare the scores that the exposures left."""
     del settings
     exposures = subject.folder / EXPOSURE_FOLDER
@@ -131,7 +131,7 @@ def _drawing(subject: Subject, form: Format) -> float:
     return FULL_DRAWS * (1 + max(1, len(whole) - len(shared))) / subject.speeds.steps
 
 
-def expose_these(subject: Subject, canaries: CanarySet, settings: dict[str, Any], running: Running) -> None:
+def expose_these(subject: Subject, canaries: CanarySet, settings: dict[str, Any], running: StepRun) -> None:
     """Measure exposures, and write them with the manifest beside them."""
     ledger = Ledger(running.folder)
     results = expose(
@@ -191,7 +191,7 @@ def searching(subject: Subject, canaries: CanarySet, seconds: float) -> Sized | 
     return TooLong(took) if took > seconds else Sized(settings, took, f"formats: {len(sizes):,}", cut)
 
 
-def search_these(subject: Subject, canaries: CanarySet, settings: dict[str, Any], running: Running) -> None:
+def search_these(subject: Subject, canaries: CanarySet, settings: dict[str, Any], running: StepRun) -> None:
     """Search the formats, and write which canaries come out."""
     ledger = Ledger(running.folder)
     found, extractions = verify_extraction(
@@ -216,7 +216,7 @@ def plan_scan(subject: Subject, seconds: float) -> Sized | TooLong:
     return TooLong(took) if took > seconds else Sized({}, took, f"{training.documents:,} documents")
 
 
-def run_scan(subject: Subject, settings: dict[str, Any], running: Running) -> None:
+def run_scan(subject: Subject, settings: dict[str, Any], running: StepRun) -> None:
     """Look for all kinds of secrets."""
     del settings
     scan(subject.inputs.data, running.folder, fields=subject.inputs.fields, progress=running.progress)
@@ -285,7 +285,7 @@ def _search(subject: Subject, secrets: CanarySet, seconds: float) -> Sized | str
     return found if isinstance(found, Sized) else f"that would take about {duration(found.seconds)}"
 
 
-def run_secrets(subject: Subject, settings: dict[str, Any], running: Running) -> None:
+def run_secrets(subject: Subject, settings: dict[str, Any], running: StepRun) -> None:
     """Measure and search, each with its files in a folder of its own."""
     chosen = _secrets(subject).first(settings["number"])
     asked = {name: value for name, value in settings.items() if name not in {"number", "search"}}

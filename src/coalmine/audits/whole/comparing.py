@@ -10,7 +10,7 @@ from coalmine.audits.provenance.options import By, ProvenanceOptions
 from coalmine.audits.provenance.users import User
 from coalmine.audits.provenance.views import view_of
 from coalmine.audits.whole.samples import CorpusSample
-from coalmine.audits.whole.step import Running, Sized, Subject, TooLong
+from coalmine.audits.whole.step import Sized, StepRun, Subject, TooLong
 from coalmine.errors import NotMeasurableError
 
 # The fewest that show anything beyond chance; more than the most only narrow what is known.
@@ -86,7 +86,7 @@ def plan(subject: Subject, by: By, seconds: float) -> Sized | TooLong:
     )
 
 
-def run(subject: Subject, by: By, settings: dict[str, Any], running: Running) -> None:
+def run(subject: Subject, by: By, settings: dict[str, Any], running: StepRun) -> None:
     """Ask about both groups."""
     members, others = (group[: settings["number"]] for group in _groups(subject, by))
     texts, hashes = FIGURE_TEXTS if settings["figure"] else 0, subject.inputs.hashes

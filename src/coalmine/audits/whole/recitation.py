@@ -14,7 +14,8 @@ from coalmine.audits.recitation.measuring import recite
 from coalmine.audits.recitation.options import RecitationOptions
 from coalmine.audits.recitation.questions import longest_prompt
 from coalmine.audits.recitation.results import RECITATIONS
-from coalmine.audits.whole.step import Running, Sized, Subject, TooLong
+from coalmine.audits.whole.speeds import LINE, Speeds
+from coalmine.audits.whole.step import Sized, StepRun, Subject, TooLong
 from coalmine.corpus.index.building import build_index
 from coalmine.corpus.index.options import IndexOptions
 from coalmine.corpus.index.queries import CorpusIndex
@@ -34,12 +35,18 @@ INDEXING, SCANNING = 1.5e-6, 1e-7
 
 
 class _Cuts(NamedTuple):
-    """How sequences are cut, in tokens; how long they are in characters, and about how many the training data has."""
+    """How sequences are cut, in tokens; how long they are in tokens and in characters, and about how many the training data has."""
 
     suffix: int
     contexts: tuple[int, ...]
+    tokens: float
     characters: float
     places: int
+
+    def takes(self, speeds: Speeds) -> float:
+        """The seconds of a sequence: following it takes no longer than scoring it, or than making its steps."""
+        each = [self.characters / LINE / (speeds.lines or 1.0)]
+        return min([*each, self.tokens / speeds.steps] if speeds.steps else each)
 
 
 def no_sequences(subject: Subject) -> str | None:
@@ -69,7 +76,7 @@ def plan(subject: Subject, seconds: float) -> Sized | TooLong:
     if cuts is None:
         return TooLong(seconds)
     compared = _baseline(subject) is not None
-    each = subject.scoring(cuts.characters, compared=compared)
+    each = cuts.takes(subject.speeds) + (cuts.takes(subject.reference_speeds) if compared else 0.0)
     characters = subject.gathered.training.characters
     before = characters * SCANNING * len(cuts.contexts)
     if subject.inputs.index is None:
@@ -89,7 +96,7 @@ def plan(subject: Subject, seconds: float) -> Sized | TooLong:
     return Sized(settings, before + number * each, f"up to {number:,} sequences, {_in_words(settings)}", cut)
 
 
-def run(subject: Subject, settings: dict[str, Any], running: Running) -> None:
+def run(subject: Subject, settings: dict[str, Any], running: StepRun) -> None:
     """Index the corpus, and ask."""
     sizes: dict[str, Any] = {"contexts": tuple(settings["contexts"]), "suffix": settings["suffix"]}
     if isinstance(subject.model, MaskedModel):
@@ -120,7 +127,7 @@ def _in_words(settings: dict[str, Any]) -> str:
     return f"{settings['suffix']} tokens after {contexts} of context{beside}"
 
 
-def _index(subject: Subject, running: Running) -> CorpusIndex:
+def _index(subject: Subject, running: StepRun) -> CorpusIndex:
     if subject.inputs.index is not None:
         return CorpusIndex.open(subject.inputs.index)
     # Whose text it is and when it was written do not matter here.
@@ -172,6 +179,7 @@ def _cuts(subject: Subject) -> _Cuts | None:
     return _Cuts(
         suffix,
         contexts,
+        tokens,
         tokens * sum(map(len, texts)) / sum(lengths),
         round(fits / len(lengths) * training.documents),
     )

@@ -10,7 +10,7 @@ import msgspec
 from coalmine.audits.exposure.results import duration
 from coalmine.audits.whole.results import Review, StepRecord
 from coalmine.audits.whole.speeds import Clock
-from coalmine.audits.whole.step import Running, Sized, Step, Subject, TooLong
+from coalmine.audits.whole.step import AuditStep, Sized, StepRun, Subject, TooLong
 from coalmine.engines.engine import Engine
 from coalmine.errors import InputError, MissingExtraError, ModelError, ModelOutputError, NotMeasurableError
 from coalmine.models.protocols import Scorer
@@ -69,7 +69,7 @@ class AuditRun:
     """
 
     review: Review
-    steps: Sequence[Step]
+    steps: Sequence[AuditStep]
     subject: Subject
     engine: Engine
     progress: Progress
@@ -94,7 +94,7 @@ class AuditRun:
         self.save(self.review)
         return self.review
 
-    def record(self, step: Step) -> StepRecord:
+    def record(self, step: AuditStep) -> StepRecord:
         """What is known of a step."""
         return next(one for one in self.review.steps if one.name == step.name)
 
@@ -126,7 +126,7 @@ class AuditRun:
         reasons = "; ".join(dict.fromkeys(f"{one.title.lower()}: {why[one]}" for one in why))
         raise InputError(f"nothing can be tested with what was given ({reasons})")
 
-    def step(self, step: Step) -> None:
+    def step(self, step: AuditStep) -> None:
         """Plan a step, if it was not begun, and run it."""
         record = self.record(step)
         begun = record.status == "running" or record.seconds is not None
@@ -158,7 +158,7 @@ class AuditRun:
     def _end(self) -> float:
         return self.began + self._all - REPORTING
 
-    def _planned(self, step: Step, record: StepRecord) -> StepRecord:
+    def _planned(self, step: AuditStep, record: StepRecord) -> StepRecord:
         """A step with its share of what is left, or with the least that says anything where that fits; a cheap one has what it takes."""
         why = step.obstacle(self.subject)
         if why is not None:
@@ -187,14 +187,14 @@ class AuditRun:
             expected_seconds=round(plan.seconds, 1),
         )
 
-    def _takes(self, step: Step) -> float:
+    def _takes(self, step: AuditStep) -> float:
         """The seconds that a step takes where it is not cut down."""
         return step.plan(self.subject, _UNLIMITED).seconds
 
     def _is_cheap(self, seconds: float) -> bool:
         return seconds <= CHEAP * self._all
 
-    def _later(self, step: Step) -> tuple[dict[Step, float], float]:
+    def _later(self, step: AuditStep) -> tuple[dict[AuditStep, float], float]:
         """What each step takes that is to be run after this one, and what is kept for the cheap ones of them."""
         later = {
             one: self._takes(one)
@@ -205,11 +205,11 @@ class AuditRun:
         cheap = [seconds for seconds in later.values() if seconds > LEAST and self._is_cheap(seconds)]
         return {one: seconds for one, seconds in later.items() if not self._is_cheap(seconds)}, sum(cheap)
 
-    def _ran(self, step: Step, record: StepRecord) -> StepRecord:
+    def _ran(self, step: AuditStep, record: StepRecord) -> StepRecord:
         # A step that was begun by an earlier run that had no time left is still given a little.
         end = max(self._end() - self._later(step)[1], self.clock() + LEAST)
         shown = _InTime(self.progress, self.clock, step.title, end)
-        running = Running(self.subject.folder / step.name, self.engine, shown)
+        running = StepRun(self.subject.folder / step.name, self.engine, shown)
         try:
             step.run(self.subject, record.settings, running)
         except OutOfTime:
@@ -229,7 +229,7 @@ class AuditRun:
             self.save(self.review)
 
 
-def share_of(step: Step, takes: dict[Step, float], seconds: float) -> float:
+def share_of(step: AuditStep, takes: dict[AuditStep, float], seconds: float) -> float:
     """What a step gets of some time, all of which is shared by the shares; those that take less get what they take.
 
     >>> from types import SimpleNamespace

@@ -70,7 +70,7 @@ class TooLong(NamedTuple):
     seconds: float
 
 
-class Running(NamedTuple):
+class StepRun(NamedTuple):
     """Where the work of a step runs, and where its results go."""
 
     folder: Path
@@ -79,7 +79,7 @@ class Running(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class AuditStep:
     """One step of an audit.
 
     Attributes:
@@ -101,7 +101,7 @@ class Step:
     files: tuple[str, ...]
     obstacles: tuple[Callable[[Subject], str | None], ...] = ()
     plan: Callable[[Subject, float], Sized | TooLong]
-    run: Callable[[Subject, dict[str, Any], Running], None]
+    run: Callable[[Subject, dict[str, Any], StepRun], None]
     asked: Callable[[Path, dict[str, Any]], tuple[str, str]] | None = None
 
     def obstacle(self, subject: Subject) -> str | None:

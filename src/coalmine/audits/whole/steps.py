@@ -8,12 +8,12 @@ from coalmine.audits.membership.results import MEMBERSHIPS
 from coalmine.audits.provenance.results import PROVENANCES
 from coalmine.audits.recitation.results import RECITATIONS
 from coalmine.audits.whole import canaries, comparing, recitation
-from coalmine.audits.whole.step import Step
+from coalmine.audits.whole.step import AuditStep
 from coalmine.corpus.secrets.results import SCANS
 
 STEPS = (
     # First, since the secrets are planned by what it finds.
-    Step(
+    AuditStep(
         name=canaries.SCAN_FOLDER,
         title="Scan for secrets",
         audits=(),
@@ -23,7 +23,7 @@ STEPS = (
         run=canaries.run_scan,
         asked=canaries.scanned,
     ),
-    Step(
+    AuditStep(
         name="secrets",
         title="Secrets in the training data",
         audits=("secrets",),
@@ -33,7 +33,7 @@ STEPS = (
         plan=canaries.plan_secrets,
         run=canaries.run_secrets,
     ),
-    Step(
+    AuditStep(
         name="recitation",
         title="Recitation of training text",
         audits=("recitation",),
@@ -44,7 +44,7 @@ STEPS = (
         run=recitation.run,
         asked=recitation.asked,
     ),
-    Step(
+    AuditStep(
         name="documents",
         title="Membership of training documents",
         audits=("provenance",),
@@ -54,7 +54,7 @@ STEPS = (
         plan=lambda subject, seconds: comparing.plan(subject, "document", seconds),
         run=lambda subject, *asked: comparing.run(subject, "document", *asked),
     ),
-    Step(
+    AuditStep(
         name="users",
         title="Provenance of users",
         audits=("provenance",),
@@ -64,7 +64,7 @@ STEPS = (
         plan=lambda subject, seconds: comparing.plan(subject, "user", seconds),
         run=lambda subject, *asked: comparing.run(subject, "user", *asked),
     ),
-    Step(
+    AuditStep(
         name=canaries.EXPOSURE_FOLDER,
         title="Exposure of canaries",
         audits=("exposure",),
@@ -74,7 +74,7 @@ STEPS = (
         plan=lambda subject, seconds: canaries.exposing(subject, canaries.planted(subject), seconds),
         run=lambda subject, *asked: canaries.expose_these(subject, canaries.planted(subject), *asked),
     ),
-    Step(
+    AuditStep(
         name="canaries-extraction",
         title="Extraction of canaries",
         audits=("extraction",),
@@ -84,7 +84,7 @@ STEPS = (
         plan=lambda subject, seconds: canaries.searching(subject, canaries.planted(subject), seconds),
         run=lambda subject, *asked: canaries.search_these(subject, canaries.planted(subject), *asked),
     ),
-    Step(
+    AuditStep(
         name="canaries-membership",
         title="Membership of canaries",
         audits=("membership",),
