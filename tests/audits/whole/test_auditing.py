@@ -283,7 +283,7 @@ def test_a_step_whose_time_is_up_ends_and_resumes_with_more(world, whole, tmp_pa
         ({"held_out": "train.jsonl"}, "is the training data itself"),
         ({"held_out": "copy.jsonl"}, "every document of the held-out text .* is in the training data"),
         ({"minutes": 0}, "minutes must be more than 0"),
-        ({"minutes": 0.001}, "too short for any step: the shortest, .*; give --minutes 1$"),
+        ({"minutes": 0.0001}, "too short for any step: the shortest, .*; give --minutes 1$"),
     ],
 )
 def test_inputs_that_cannot_be_used_are_refused_in_a_sentence(world, tmp_path, changes, said):
