@@ -38,7 +38,7 @@ SCAN_FOLDER = "scan"
 SCANNED = 5e6
 # The most secrets that are measured, and the fewest that it is done for.
 MOST, FEWEST = 200, 5
-# How much of the time is for exposures; the rest is for searches.
+# How much of the time is for exposures at least; the rest is for searches.
 EXPOSING = 0.6
 # What `expose` and `extract` do where time allows: expansions and draws per format, draws without decoding, and expansions of a search.
 FULL_DRAWS, FULL_SAMPLES, FULL_SEARCH = 50_000, 1_600, 1_000_000
@@ -253,7 +253,9 @@ def plan_secrets(subject: Subject, seconds: float) -> Sized | TooLong:
     secrets = _secrets(subject)
     total = number = len(secrets)
     while True:
-        exposed = exposing(subject, secrets.first(number), EXPOSING * seconds)
+        searched = _search(subject, secrets.first(number, searchable=True), 1e9)
+        kept = min(searched.seconds, (1 - EXPOSING) * seconds) if isinstance(searched, Sized) else 0.0
+        exposed = exposing(subject, secrets.first(number), seconds - kept)
         if isinstance(exposed, Sized) or number <= FEWEST:
             break
         number = max(FEWEST, number * 4 // 5)

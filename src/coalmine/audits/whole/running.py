@@ -169,7 +169,8 @@ class AuditRun:
             seconds = min(takes, max(left, self._end() - self.clock()))
         else:
             seconds = share_of(step, {step: takes, **wanted}, left)
-        plan = step.plan(self.subject, max(seconds, LEAST if self._possible else 0.0))
+        # A little more, so that rounding does not cut down what fits.
+        plan = step.plan(self.subject, max(1.001 * seconds, LEAST if self._possible else 0.0))
         if isinstance(plan, TooLong) and plan.seconds <= left:
             plan = step.plan(self.subject, plan.seconds)
         if isinstance(plan, TooLong):
