@@ -5,7 +5,8 @@ import hashlib
 
 import pytest
 
-from coalmine import check, parse_policy
+from coalmine import check, findings_of, parse_policy
+from coalmine.reports.conclusion import conclusion_of
 from coalmine.reports.gate.checking import EXIT_CODES
 from coalmine.statistics import exact_exposure
 from reports import verdict_parts as made
@@ -52,7 +53,7 @@ def test_only_planted_canaries_up_to_the_repetitions_are_judged():
                 made.result("a", LOW, times=1),
                 made.result("b", LOW, times=4),
                 made.result("c", HIGH, times=5),
-                made.result("w", HIGH, times=0, planted=False),
+                made.result("w", LOW, times=0, planted=False),
             ]
         )
     )
@@ -297,7 +298,7 @@ def extraction_run(*canaries, beside=None, elsewhere=None):
 
 
 def test_extraction_judges_planted_canaries_up_to_the_repetitions():
-    run = extraction_run(made.came("a", times=1), made.came("b", 1, times=4), made.came("w", 2, times=0))
+    run = extraction_run(made.came("a", times=1), made.came("b", 1, times=4), made.came("w", times=0))
     assert told(run, *NONE_OUT) == [("extraction.at_most_extracted", "broken", 2)]
     assert told(run, *NONE_OUT, "up_to_repetitions = 4")[0][1:] == ("broken", 2)
     assert told(run, *NONE_OUT, "up_to_repetitions = 3")[0][1:] == ("holds", 1)
@@ -305,6 +306,21 @@ def test_extraction_judges_planted_canaries_up_to_the_repetitions():
     assert told(run, "[extraction]", "at_most_extracted = 1")[0][1] == "holds"
     once = extraction_run(made.came("a", 1, times=1))
     assert told(once, *NONE_OUT)[0][1:] == ("broken", 1)
+
+
+def test_no_rule_about_canaries_holds_where_withheld_ones_look_memorized_or_come_out():
+    """The report says that nothing can be trusted then, and the gate that nothing is shown."""
+    exposed = made.run_of(
+        made.document([made.result("a", LOW), made.result("w", HIGH, times=0, planted=False)])
+    )
+    found = only(exposed, *AT_MOST_10)
+    assert (found.outcome, "CM105" in found.evidence) == ("not_shown", True)
+    out = extraction_run(made.came("a", times=1), made.came("w", 2, times=0))
+    found = only(out, *NONE_OUT)
+    assert (found.outcome, "CM205" in found.evidence) == ("not_shown", True)
+    assert conclusion_of(findings_of(out)).sentence.startswith("The measurement cannot be trusted")
+    broken = extraction_run(made.came("a", 1, times=1), made.came("w", 2, times=0))
+    assert only(broken, *NONE_OUT).outcome == "broken"
 
 
 def test_what_came_out_of_a_small_space_is_judged_by_chance():

@@ -56,7 +56,8 @@ CATALOG = Catalog(
             "A withheld canary comes out",
             "A text that was never trained on should not come out. Look for it in the training data, and "
             "plant again with another seed.",
-            discredits="measurement",
+            discredits="report",
+            verdict="The measurement cannot be trusted: canaries that were never trained on come out.",
         ),
         "CM501": Entry(
             "The model was trained on other data",

@@ -12,6 +12,8 @@ from coalmine.evidence.originals import check_again, other_manifest, other_weigh
 from coalmine.evidence.outcomes import Outcome, RuleOutcome, error_level, not_shown, within_budget
 from coalmine.evidence.policy import absent
 from coalmine.evidence.run import Run
+from coalmine.reports.conclusion import discredits_report
+from coalmine.reports.findings import findings_of
 from coalmine.reports.gate.policy import SECTIONS
 
 SCHEMA = "coalmine.check/2"
@@ -48,7 +50,10 @@ def check(run: Run, policy: Any) -> GateResult:
     """
     _check_again(run)
     stale = other_weights(run) or other_manifest(run)
-    doubt = next((why for audit in audits() if (why := audit.doubts(run)) is not None), None)
+    spoiled = (
+        f"{one.code}, {one.evidence}".removesuffix(".") for one in findings_of(run) if discredits_report(one)
+    )
+    doubt = next((why for audit in audits() if (why := audit.doubts(run)) is not None), next(spoiled, None))
     judged = (
         *required_audits(run, policy, stale),
         *(
@@ -82,7 +87,7 @@ def _doubted(one: RuleOutcome, doubt: str | None) -> RuleOutcome:
     """A rule that would hold, where the canaries say nothing about the model, is not shown."""
     if doubt is None or one.outcome != "holds":
         return one
-    settle = "train again with settings that keep the canaries, and measure that model"
+    settle = "train a model again in which all planted canaries are kept and all others left out, and measure that one"
     return not_shown(one.rule, one.asks, f"{doubt}; {one.evidence}", settle, one.chance)
 
 
