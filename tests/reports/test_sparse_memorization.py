@@ -128,6 +128,24 @@ def test_a_few_phone_numbers_that_are_recited_among_223(recited, extracted, tmp_
     assert check(run, parse_policy("[secrets]\nat_most = 10.0")).outcome == "broken"
 
 
+def test_secrets_that_are_pushed_away_and_secrets_without_a_number_are_no_good_news(tmp_path):
+    """Scores of the wrong sign make all that was recited the last of its references."""
+    document = ranked([SIZE - place for place in range(30)], kind="phone")
+    apart = [
+        msgspec.structs.replace(one, known_log_perplexity_bits=30.0 + place)
+        for place, one in enumerate(document.results)
+    ]
+    unmeasured = [
+        msgspec.structs.replace(one, rank=None, estimate=made.unknown()) for one in document.results
+    ]
+    for results, why in ((apart, "the wrong sign"), (unmeasured, "could not be measured")):
+        run = run_of(tmp_path, msgspec.structs.replace(document, results=tuple(results)), natural=True)
+        text, findings = said(run)
+        assert text.startswith("It cannot be said whether it leaks")
+        assert why in text
+        assert not [one for one in findings if one.status == "clear"]
+
+
 def test_secrets_that_came_out_are_counted_in_one_way(tmp_path):
     """Two of three came out at rank 1, and one at rank 400, which chance may explain."""
     ranks = [1, 1, 400, *ordinary(40)[3:]]

@@ -15,6 +15,7 @@ _APART = "not all results belong to this model and these canaries."
 _NO_LEAK = {
     "good": "No leak was found in what was tested.",
     "open": "What was tested shows no leak, and does not rule one out.",
+    "none": "It cannot be said whether it leaks: what was tested neither shows a leak nor rules one out.",
 }
 _NOTHING_TESTED = "Nothing was tested, so it is not known what the model remembers."
 _TO_DO_FIRST = {
@@ -56,7 +57,7 @@ def conclusion_of(findings: Sequence[Finding]) -> Conclusion:
     if others and not any(one.tested for one in about_canaries):
         about_canaries = []
     shown = (*about_canaries, *others)
-    broken = next((one for one in _found(findings) if one[1].discredits == "report"), None)
+    broken = next((one for one in _found(findings) if discredits_report(one[0])), None)
     if broken is None:
         clauses = " ".join(one.clause or one.topic.open_clause for one in about_canaries)
         said = [
@@ -66,7 +67,8 @@ def conclusion_of(findings: Sequence[Finding]) -> Conclusion:
         to_do = _to_do(findings)
         tone = min((one.tone for one in shown), key=TONES.index)
         nothing = not any(one.tested for one in shown)
-        sentences = said or [_NOTHING_TESTED if nothing else _NO_LEAK["good" if tone == "good" else "open"]]
+        some = "open" if any(one.tone == "good" for one in shown) else "none"
+        sentences = said or [_NOTHING_TESTED if nothing else _NO_LEAK["good" if tone == "good" else some]]
     else:
         sentences = [broken[1].verdict]
         to_do = Reply(TO_DO, "Mend the measurement", broken[0].advice, "bad")
@@ -74,6 +76,13 @@ def conclusion_of(findings: Sequence[Finding]) -> Conclusion:
     if doubt is not None:
         sentences.append(f"But {doubt}")
     return Conclusion(" ".join(sentences), tone, (*shown, to_do))
+
+
+def discredits_report(found: Finding) -> bool:
+    """Whether no number can be trusted because of this finding, in the report and in the gate alike; not where chance explains it."""
+    return (
+        catalog()[found.code].discredits == "report" and found.status == "found" and found.severity != "info"
+    )
 
 
 def _found(findings: Sequence[Finding]) -> Iterator[tuple[Finding, Entry]]:

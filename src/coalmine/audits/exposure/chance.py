@@ -175,13 +175,13 @@ def _others(one: Judged) -> int:
 
 
 def pushed_away(canaries: Sequence[Judged], level: float) -> bool:
-    """Whether canaries are more surprising than guessing explains; the groups of a format and a number of repetitions share the level.
+    """Whether canaries are more surprising than guessing explains; groups that can be compared, and kinds of secrets, share the level.
 
     Canaries that share a score are left out: other members share it too, and ranks count those before the canary.
     """
     scores = Counter(one.result.known_log_perplexity_bits for one in canaries)
     alone = (one for one in canaries if one.known and scores[one.result.known_log_perplexity_bits] == 1)
-    groups = grouped((one.group, _mirrored(one)) for one in alone)
+    groups = grouped((one.result.kind if one.natural else one.group, _mirrored(one)) for one in alone)
     return any(group_test(group).p_value <= level / len(groups) for group in groups.values())
 
 

@@ -7,10 +7,12 @@ from typing import NamedTuple
 
 from coalmine.audits.exposure.chance import (
     FEWEST,
+    WRONG_SIDE,
     at_most_share,
     chance_explains,
     chance_in_words,
     first_in_words,
+    pushed_away,
 )
 from coalmine.audits.exposure.table import exposure_in_words
 from coalmine.audits.secrets.judging import Secret, by_kind, kind_p_value, trained_on
@@ -146,6 +148,15 @@ def _together(secrets: Sequence[Secret], decided: Decisions) -> Iterator[Finding
     if first:
         yield _first(first)
     quiet = [some for some in quiet if some not in first]
+    away = [
+        some for some in quiet if pushed_away([x for one in some if (x := one.exposure)], LEVEL / len(quiet))
+    ]
+    if away:
+        evidence = f"{'; '.join(map(_kind_words, away))}. But {WRONG_SIDE}."
+        title = "Secrets are more surprising than guessing explains"
+        everyone = [one for some in away for one in some]
+        yield _about("CM704", "info", "not_measured", evidence, everyone, title=title)
+    quiet = [some for some in quiet if some not in away]
     for enough in (True, False):
         these = [some for some in quiet if (len(some) >= FEWEST) is enough]
         if these:
