@@ -326,6 +326,8 @@ def test_membership_of_few_scores_is_left_open(tmp_path):
     ("hits", "baseline", "status", "severity"),
     [
         ((1, 5, 20, 60), None, "found", "high"),
+        ((100, 100, 100, 100), None, "found", "high"),
+        ((1, 5, 20, 60), (0, 0, 0, 0), "found", "high"),
         ((1, 5, 20, 60), (1, 5, 20, 55), "not_measured", "info"),
         ((0, 0, 0, 0), None, "clear", "pass"),
         ((0, 0, 0, 3), (0, 0, 0, 0), "not_measured", "info"),
@@ -339,6 +341,12 @@ def test_recitation_beside_a_baseline(tmp_path, hits, baseline, status, severity
     found = the(findings, "CM401")
     assert (found.status, found.severity) == (status, severity)
     assert bool(by_code(findings, "CM909")) == (baseline is None)
+    if status == "found":
+        # Boilerplate comes out of models that never saw these documents.
+        screen = conclusion_of(findings)
+        assert ("text that any model guesses" in screen.sentence) == (baseline is None)
+        (answer,) = (one.answer for one in screen.answers if one.answer.startswith("Yes"))
+        assert answer == f"Yes: {'100' if hits[0] == 100 else '22'}% of what was tried"
 
 
 def test_repeated_text_is_recited_more(tmp_path):

@@ -148,7 +148,8 @@ def test_what_was_not_given_is_said_on_the_page(world, tmp_path):
     assert left_out["canaries-exposure"] == "no manifest of planted canaries was given (--canaries)"
     (found,) = reported([read_run(tmp_path / "audit")])
     assert found.conclusion.sentence == (
-        "1 of 1 secret found in the training data can be read out of the model. It recites training data."
+        "1 of 1 secret found in the training data can be read out of the model. It recites training data, which without a baseline may be "
+        "text that any model guesses."
     )
     (not_tested,) = [one for one in found.conclusion.answers if one.topic.question == "What was not tested?"]
     assert "no held-out text was given" in not_tested.detail

@@ -52,12 +52,18 @@ def _shown(findings: Sequence[Finding]) -> Finding | None:
 def _share_in_words(recited: Finding) -> str:
     """The share of one model; of several, there is none that speaks for all."""
     value = recited.estimates[0].value if len(recited.subject) == 1 and recited.estimates else None
-    return "training text comes out" if value is None else f"{100 * value:.2g}% of what was tried"
+    return (
+        "training text comes out" if value is None else f"{float(f'{100 * value:.2g}'):g}% of what was tried"
+    )
 
 
 def _sentences(findings: Sequence[Finding]) -> Iterator[str]:
-    if _shown(findings) is not None:
+    if _shown(findings) is None:
+        return
+    if first(findings, "CM909", "not_tested") is None:
         yield "It recites training data."
+    else:
+        yield "It recites training data, which without a baseline may be text that any model guesses."
 
 
 def _details(run: Run, reveal: bool) -> Iterator[Detail]:
