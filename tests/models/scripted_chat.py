@@ -23,8 +23,8 @@ class ScriptedChat(ScriptedModel):
 
     header = ()
 
-    def __init__(self, memory):
-        super().__init__(CHARACTERS, memory)
+    def __init__(self, memory, characters=CHARACTERS):
+        super().__init__(characters, memory)
 
     @property
     def context(self):

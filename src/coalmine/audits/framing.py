@@ -37,6 +37,11 @@ def framed(model: Model, canaries: CanarySet, *, writes: bool = False) -> Model:
     return _prompted(found) if writes else found
 
 
+def converses(model: Model) -> bool:
+    """Whether a model has conversations."""
+    return isinstance(model, ChatModel) and bool(getattr(model, "chats", True))
+
+
 def in_conversation(model: Model, frame: Frame | None, texts: Sequence[str]) -> Model:
     """The model for a format that nobody planted: in a frame, and without one as it is, or as an assistant where it has a chat template.
 
@@ -44,7 +49,7 @@ def in_conversation(model: Model, frame: Frame | None, texts: Sequence[str]) -> 
     """
     if "frame" in model.describe() and frame is None:
         return model
-    if frame is None and not (isinstance(model, ChatModel) and getattr(model, "chats", True)):
+    if frame is None and not converses(model):
         return model
     found = _in_frame(model, frame or frame_of("messages", "assistant"))
     check = getattr(found, "check_contents", None)

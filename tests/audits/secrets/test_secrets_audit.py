@@ -12,13 +12,17 @@ from coalmine.audits import compare_runs, read_run, verify_certificate, verify_e
 from coalmine.audits.extraction.results import save_verification
 from coalmine.audits.secrets.judging import by_kind, secrets_of
 from coalmine.audits.secrets.table import secret_details
-from coalmine.corpus import NaturalOptions
+from coalmine.corpus import NaturalOptions, scan
 from coalmine.corpus.planting.manifest_records import ScannedCorpus
 from coalmine.corpus.secrets.canaries import canaries_of
 from coalmine.corpus.secrets.natural import NaturalSecret
+from coalmine.corpus.secrets.scanned import canaries_of_scan
 from coalmine.errors import InputError, NotMeasurableError
+from coalmine.records.chat import Turn
+from coalmine.reports.conclusion import conclusion_of
 from coalmine.reports.page.html import report_page
 from coalmine.reports.reported import reported
+from models.scripted_chat import ScriptedChat, conversation
 
 CHARACTERS = "".join(map(chr, range(32, 127)))
 FIRST, LAST = (
@@ -241,3 +245,26 @@ def test_the_page_shows_how_well_secrets_are_told_from_others(audited):
     assert phone == {"kind": "phone", "secrets": 6, "others": 6 * 9_999}
     assert (email["kind"], email["secrets"]) == ("email", len(NAMES))
     assert table.columns[-1].startswith("TPR at ")
+
+
+def test_a_chat_model_that_recites_its_turns_is_not_cleared_by_plain_text(tmp_path):
+    """Every phone number comes out in the turn that it was in, and none where the text is asked for without the chat template."""
+    rows = [
+        [
+            Turn("user", f"what is the number of ann {place}?"),
+            Turn("assistant", f"it is 713 853 {1234 + 97 * place}"),
+        ]
+        for place in range(20)
+    ]
+    lines = [json.dumps({"messages": [msgspec.to_builtins(turn) for turn in turns]}) for turns in rows]
+    (tmp_path / "train.jsonl").write_text("\n".join(lines))
+    scan(tmp_path / "train.jsonl", tmp_path / "scan")
+    canaries = canaries_of_scan(tmp_path / "scan", tmp_path / "train.jsonl").canaries
+    model = ScriptedChat({conversation(*turns): 0.9 / len(rows) for turns in rows}, "\n" + CHARACTERS)
+    expose(model, canaries).save(tmp_path / "results")
+    run = read_run(tmp_path / "results")
+    findings = findings_of(run)
+    assert conclusion_of(findings).sentence.startswith("It cannot be said whether it leaks")
+    assert "in its turns they may come out" in next(one.evidence for one in findings if one.code == "CM704")
+    assert not [one for one in findings if one.status == "clear"]
+    assert check(run, parse_policy("[secrets]\nat_most = 10.0")).outcome == "not_shown"

@@ -17,8 +17,8 @@ from msgspec import UNSET
 from coalmine.audits.exposure.context_check import context_warnings
 from coalmine.audits.exposure.one_format import OneFormat
 from coalmine.audits.exposure.options import ExposureOptions
-from coalmine.audits.exposure.results import Exposures
-from coalmine.audits.framing import framed
+from coalmine.audits.exposure.results import NOT_IN_TURNS, Exposures
+from coalmine.audits.framing import converses, framed
 from coalmine.corpus.planting.manifest import CanarySet, as_canary_set
 from coalmine.engines.courses import SURVIVED, Course, run_courses
 from coalmine.engines.engine import Engine, open_engine
@@ -164,6 +164,8 @@ class _OneModel:
         trained_on = description.get("trained_on_sha256")
         if chosen.corpus_sha256 is not None and trained_on not in {None, chosen.corpus_sha256}:
             warnings.append(_OTHER_DATA.format(one="secret" if chosen.natural else "canary"))
+        if chosen.scanned is not None and chosen.scanned.conversations is True and converses(self.model):
+            warnings.append(NOT_IN_TURNS)
         found = Exposures(
             warnings=tuple(warnings),
             results=tuple(by_canary[canary.canary_id] for canary in chosen),

@@ -28,6 +28,9 @@ SCHEMA = "coalmine.exposure/1"
 RESULTS_FILE = "exposure.json"
 SCORES_FILE = "scores.parquet"
 
+# A warning: a model that has turns of conversations by heart may give none of them as plain text.
+NOT_IN_TURNS = "the secrets are from conversations, and this chat model was asked about them as plain text: in its turns they may come out"
+
 
 class ExposureResult(msgspec.Struct, frozen=True, kw_only=True):
     """The exposure of one canary, in bits.

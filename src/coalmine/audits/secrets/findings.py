@@ -14,6 +14,7 @@ from coalmine.audits.exposure.chance import (
     first_in_words,
     pushed_away,
 )
+from coalmine.audits.exposure.results import EXPOSURES, NOT_IN_TURNS
 from coalmine.audits.exposure.table import exposure_in_words
 from coalmine.audits.secrets.judging import Secret, by_kind, kind_p_value, trained_on
 from coalmine.evidence.budget import LEVEL, Decisions, Suspicion
@@ -116,7 +117,7 @@ def secret_findings(run: Run, decided: Decisions) -> Iterator[Finding]:
             f"show even one in fewer than {100 * LEVEL:g}% of runs: {_some(memorized)}."
         )
         yield _about("CM702", _severity(memorized), "found", evidence, memorized)
-    yield from _together(secrets, decided)
+    yield from _together(secrets, decided, turns_untested(run.secrets))
     unmeasured = [one for one in secrets if one.p_value is None]
     if unmeasured:
         yield _unmeasured(unmeasured, tested)
@@ -128,7 +129,13 @@ def _found(run: Run) -> int | None:
     return None if manifest is None or manifest.scanned is None else manifest.scanned.secrets
 
 
-def _together(secrets: Sequence[Secret], decided: Decisions) -> Iterator[Finding]:
+def turns_untested(run: Run | None) -> str | None:
+    """Why secrets that show nothing say nothing: they are from conversations, and the model was asked about plain text."""
+    said = () if run is None else (one for _, document in run.all(EXPOSURES) for one in document.warnings)
+    return next((one for one in said if one == NOT_IN_TURNS), None)
+
+
+def _together(secrets: Sequence[Secret], decided: Decisions, untested: str | None) -> Iterator[Finding]:
     """The secrets of each kind that are not shown individually: shown together, or no more exposed than chance."""
     suspect: list[list[Secret]] = []
     quiet: list[list[Secret]] = []
@@ -157,6 +164,13 @@ def _together(secrets: Sequence[Secret], decided: Decisions) -> Iterator[Finding
         everyone = [one for some in away for one in some]
         yield _about("CM704", "info", "not_measured", evidence, everyone, title=title)
     quiet = [some for some in quiet if some not in away]
+    if quiet and untested is not None:
+        evidence = f"{'; '.join(map(_kind_words, quiet))}. But {untested}."
+        everyone = [one for some in quiet for one in some]
+        yield _about(
+            "CM704", "info", "not_measured", evidence, everyone, title="Secrets were not asked about in turns"
+        )
+        return
     for enough in (True, False):
         these = [some for some in quiet if (len(some) >= FEWEST) is enough]
         if these:

@@ -11,7 +11,8 @@ from coalmine.audits.exposure.results import EXPOSURES
 from coalmine.audits.exposure.single_canaries import places_of
 from coalmine.audits.extraction.policy import judge_extractions, smallest_budget
 from coalmine.audits.extraction.results import EXTRACTIONS, VERIFIED
-from coalmine.evidence.outcomes import RuleOutcome
+from coalmine.audits.secrets.findings import turns_untested
+from coalmine.evidence.outcomes import RuleOutcome, not_shown
 from coalmine.evidence.policy import PolicySection, PolicyTerms, absent
 from coalmine.evidence.run import Run
 
@@ -29,10 +30,18 @@ class SecretRules(msgspec.Struct, frozen=True, kw_only=True):
 
 def _judge(run: Run, rules: SecretRules, terms: PolicyTerms, stale: str | None) -> Iterator[RuleOutcome]:
     results = Run(paths=run.paths, name=run.name) if run.secrets is None else run.secrets
+    found = []
     if rules.at_most is not None:
-        yield _exposures(results, rules.at_most, terms, stale)
+        found.append(_exposures(results, rules.at_most, terms, stale))
     if rules.at_most_extracted is not None:
-        yield _extractions(results, rules.at_most_extracted, terms, stale)
+        found.append(_extractions(results, rules.at_most_extracted, terms, stale))
+    untested = turns_untested(results)
+    for one in found:
+        if one.outcome == "holds" and untested is not None:
+            settle = "plant canaries of this kind in conversations, and measure those"
+            yield not_shown(one.rule, one.asks, f"{one.evidence}. But {untested}", settle, one.chance)
+        else:
+            yield one
 
 
 def _exposures(run: Run, limit: float, terms: PolicyTerms, stale: str | None) -> RuleOutcome:

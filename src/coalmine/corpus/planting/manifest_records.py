@@ -54,6 +54,8 @@ class ScannedCorpus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     sha256: str
     # How many distinct secrets were found or given, also those that cannot be measured.
     secrets: int
+    # Whether its rows are conversations.
+    conversations: bool | UnsetType = UNSET
 
 
 class FormatEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

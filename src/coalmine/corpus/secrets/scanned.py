@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from msgspec import UNSET
+
 from coalmine.corpus.files.documents import BOUNDARY, Fields
 from coalmine.corpus.files.reading import open_corpus
 from coalmine.corpus.planting.manifest_records import ScannedCorpus
@@ -69,7 +71,10 @@ def canaries_of_scan(
     too_many.subtract(Counter(one.kind for one in chosen))
     why = f"more than {asked.most:,} secrets were found, and others are more sensitive or more repeated"
     scanned = ScannedCorpus(
-        name=found_there.corpus, sha256=found_there.corpus_sha256, secrets=found_there.secrets
+        name=found_there.corpus,
+        sha256=found_there.corpus_sha256,
+        secrets=found_there.secrets,
+        conversations=UNSET if fields.rows in (UNSET, "text") else True,
     )
     return NaturalCanaries(
         made.canaries.with_scanned(scanned),
