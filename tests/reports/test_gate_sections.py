@@ -84,10 +84,23 @@ def test_a_canary_is_judged_by_the_first_method_that_gives_a_number():
     # A number is not replaced by a later one, nor by that of a canary of another manifest.
     run = made.run_of(
         made.document([made.result("a", LOW)]),
-        made.document([made.result("a", HIGH)]),
+        made.document([made.result("a", exact_exposure(2**16, 2**20))]),
         made.document([made.result("a", LOW)], manifest="other"),
     )
-    assert told(run, *AT_MOST_10) == [("exposure.at_most", "holds", 2)]
+    assert told(run, "[exposure]", "at_most = 3") == [("exposure.at_most", "holds", 2)]
+
+
+def test_other_exposures_of_the_same_canaries_are_not_passed_over():
+    """Such as those after the context of the training, beside some after another."""
+    quiet, loud = ([made.result(f"c{place}", one) for place in range(6)] for one in (LOW, HIGH))
+    run = made.run_of(made.document(quiet), made.document(loud))
+    assert only(run, *AT_MOST_10).outcome == "not_shown"
+    screen = conclusion_of(findings_of(run))
+    assert "But not all results belong" in screen.sentence
+    assert screen.answers[-1].answer == "Mend the measurement"
+    alike = made.run_of(made.document(quiet), made.document(quiet))
+    assert only(alike, *AT_MOST_10).outcome == "holds"
+    assert "But" not in conclusion_of(findings_of(alike)).sentence
 
 
 def test_warnings_of_the_exposures_are_told_once():

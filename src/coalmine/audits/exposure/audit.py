@@ -9,7 +9,7 @@ from coalmine.audits.exposure import policy
 from coalmine.audits.exposure.catalog import CATALOG
 from coalmine.audits.exposure.control_findings import control_findings, control_suspicions
 from coalmine.audits.exposure.coverage import left_unmeasured
-from coalmine.audits.exposure.data_findings import data_findings
+from coalmine.audits.exposure.data_findings import data_findings, shown_elsewhere
 from coalmine.audits.exposure.figures import (
     CANARY_COLUMNS,
     FIGURE_ID,
@@ -99,6 +99,7 @@ EXPOSURE = Audit(
     figures=lambda run: (exposure_figure(run), histogram_figure(run)),
     details=exposure_details,
     policy=policy.SECTION,
+    doubts=shown_elsewhere,
     incomplete=left_unmeasured,
     incomplete_settle=policy.incomplete_settle,
 )

@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 
 from coalmine.audits.exposure.catalog import finding
+from coalmine.audits.exposure.chance import group_test, judged
 from coalmine.audits.exposure.results import EXPOSURES, Exposures
 from coalmine.audits.extraction.results import VERIFIED
 from coalmine.audits.membership.results import MEMBERSHIPS
+from coalmine.evidence.budget import LEVEL
 from coalmine.evidence.findings import Finding
 from coalmine.evidence.originals import other_weights
 from coalmine.evidence.run import Run
@@ -40,6 +42,9 @@ def data_findings(run: Run) -> Iterator[Finding]:
         yield finding("CM502", "info", "not_tested", evidence)
     if exposure is not None:
         yield from _apart(run, exposure)
+    elsewhere = shown_elsewhere(run)
+    if elsewhere is not None:
+        yield finding("CM503", "high", "found", f"{elsewhere[:1].upper()}{elsewhere[1:]}.")
     yield from _other_answers(run)
     yield from _other_templates(run)
     changed = other_weights(run)
@@ -50,6 +55,20 @@ def data_findings(run: Run) -> Iterator[Finding]:
     if not_read:
         yield finding("CM510", "info", "not_tested", f"{'; '.join(not_read)}.")
     yield from _few(run)
+
+
+def shown_elsewhere(run: Run) -> str | None:
+    """Why it means little that the exposures that are relied on show nothing: others of the same canaries do, as after another context."""
+    found = [
+        (run.shown(path), group_test([one for one in judged(document) if one.result.repetitions > 0]).p_value)
+        for path, document in run.all(EXPOSURES)
+        if document.manifest_sha256 == run.all(EXPOSURES)[0].document.manifest_sha256
+    ]
+    level = LEVEL / max(1, len(found) - 1)
+    for path, p_value in found[1:]:
+        if p_value <= level < found[0][1]:
+            return f"{path} shows that these canaries are more exposed than guessing explains, and {found[0][0]} does not"
+    return None
 
 
 def _apart(run: Run, exposure: Exposures) -> Iterator[Finding]:
