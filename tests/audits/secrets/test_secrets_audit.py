@@ -12,11 +12,10 @@ from coalmine.audits import compare_runs, read_run, verify_certificate, verify_e
 from coalmine.audits.extraction.results import save_verification
 from coalmine.audits.secrets.judging import by_kind, secrets_of
 from coalmine.audits.secrets.table import secret_details
-from coalmine.corpus import NaturalOptions, scan
+from coalmine.corpus import NaturalOptions, canaries_of_scan, scan
 from coalmine.corpus.planting.manifest_records import ScannedCorpus
 from coalmine.corpus.secrets.canaries import canaries_of
 from coalmine.corpus.secrets.natural import NaturalSecret
-from coalmine.corpus.secrets.scanned import canaries_of_scan
 from coalmine.errors import InputError, NotMeasurableError
 from coalmine.records.chat import Turn
 from coalmine.reports.conclusion import conclusion_of
