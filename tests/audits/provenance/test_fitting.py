@@ -288,7 +288,7 @@ class TestWrongInput:
         record = fit.record
         twice = msgspec.structs.replace(record.shadows[0], users=(0, 0, 99))
         FITS.save(tmp_path, msgspec.structs.replace(record, shadows=(twice, record.shadows[1])))
-        with pytest.raises(ContradictionError, match="not among the 8 reference users"):
+        with pytest.raises(ContradictionError, match="other reference users than its seed draws"):
             load_fit(tmp_path)
         FITS.save(tmp_path, record)
         (tmp_path / "ranks-1.npz").write_bytes(b"damaged")

@@ -68,7 +68,6 @@ def test_sequences_of_one_document_count_as_many_as_they_are_worth():
     assert share_chance(share(1000, 1000, effective_n=0.4), 0.01) == pytest.approx(0.01)
     assert share_chance(share(0), 0.01) == share_chance(made.unknown(), 0.01) == 1.0
     assert share_chance(share(1, 100), 0.01) == pytest.approx(1 - 0.99**100)
-    assert share_chance(msgspec.structs.replace(share(40), status="not_measured"), 0.01) == 1.0
 
 
 def test_contexts_share_the_error_and_models_are_tests_of_their_own():
@@ -92,10 +91,10 @@ def test_contexts_share_the_error_and_models_are_tests_of_their_own():
 
 @pytest.mark.parametrize(
     ("high", "severity"),
-    [(0.05, "high"), (0.0499, "medium"), (0.005, "medium"), (0.00499, "low"), (None, "high")],
+    [(0.05, "high"), (0.0499, "medium"), (None, "high")],
 )
 def test_the_severity_goes_by_the_upper_limit(high, severity):
-    one = the(run_of(made.group(share(400, high=high))), "CM401")
+    one = the(run_of(made.group(share(30, high=high))), "CM401")
     assert (one.status, one.severity, one.subject) == ("found", severity, ("asked",))
 
 
@@ -114,11 +113,11 @@ def test_hardly_anything_is_recited_where_all_upper_limits_are_within_one_percen
     ("low", "status"), [(0.3, "clear"), (0.29, "not_measured"), (None, "not_measured"), (0.0, "not_measured")]
 )
 def test_what_the_baseline_certainly_recites_is_easy(low, status):
-    groups = [made.group(share(280, high=0.3)), made.group(share(290, low=low), model="other")]
+    groups = [made.group(share(280, high=0.3)), made.group(share(300, low=low), model="other")]
     one = the(run_of(*groups, baseline=True), "CM401")
     assert one.status == status
-    assert "; the baseline: 290 of 1,000 sequences were recited" in one.evidence
-    assert [each.value for each in one.estimates] == [0.28, 0.29]
+    assert "; the baseline: 300 of 1,000 sequences were recited" in one.evidence
+    assert [each.value for each in one.estimates] == [0.28, 0.3]
     assert len(the(run_of(groups[0]), "CM401").estimates) == 1
 
 
@@ -129,10 +128,7 @@ def test_the_context_with_the_strongest_evidence_is_told():
             "50 tokens after 50 tokens of context, equally many for each number of copies: 60 of 1,000"
             in the(run_of(*groups), "CM401").evidence
         )
-    # As strong, the one with the higher lower limit; and as high, the longer context.
-    for groups in ((made.group(share(0, low=0.001)), made.group(share(0), context=100)),
-                   (made.group(share(0), context=100), made.group(share(0, low=0.001)))):  # fmt: skip
-        assert " after 50 tokens" in the(run_of(*groups), "CM401").evidence
+    # As strong, the one with the longer context.
     for groups in ((made.group(share(0)), made.group(share(0), context=100)),
                    (made.group(share(0), context=100), made.group(share(0))),
                    (made.group(share(0, low=None)), made.group(share(0, low=None), context=100)),
@@ -174,7 +170,11 @@ def test_models_and_files_are_told_apart():
 
 
 def trend(by, low, *, value=0.2, model="asked", measured=True, r_squared=0.934):
-    slope = made.interval(value, low, 0.5, statement=f"slope {value}") if measured else made.unknown()
+    slope = (
+        made.interval(value, low, max(0.5, value or 0.0), statement=f"slope {value}")
+        if measured
+        else made.unknown()
+    )
     return RecitationTrend(
         by=by, model=model, context=50, trend=Trend(slope=slope, intercept=0.0, r_squared=r_squared)
     )
