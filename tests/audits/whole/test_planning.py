@@ -84,25 +84,24 @@ def toys(tmp_path):
     return Toys(tmp_path)
 
 
-def test_time_is_shared_by_the_shares(toys):
-    assert toys.step("a", 1000, share=3.0).step("b", 1000).sizes() == [75, 25]
-
-
-def test_time_that_a_step_does_not_need_goes_to_the_later_ones(toys):
-    assert toys.step("a", 10).step("b", 1000).sizes() == [10, 90]
-
-
-def test_time_that_a_later_step_does_not_need_goes_to_the_earlier_ones(toys):
-    assert toys.step("a", 1000).step("b", 10).sizes() == [90, 10]
+@pytest.mark.parametrize(
+    ("a", "b", "sizes"),
+    [
+        ({"parts": 1000, "share": 3.0}, {"parts": 1000}, [75, 25]),
+        # What one does not need goes to the others, before it or after it.
+        ({"parts": 10}, {"parts": 1000}, [10, 90]),
+        ({"parts": 1000}, {"parts": 10}, [90, 10]),
+        # The first ones have the least that says anything before later ones have more.
+        ({"parts": 80, "least": 60}, {"parts": 1000}, [60, 40]),
+    ],
+)
+def test_time_is_shared_by_the_shares(toys, a, b, sizes):
+    assert toys.step("a", **a).step("b", **b).sizes() == sizes
 
 
 def test_time_that_a_step_saves_makes_the_later_ones_larger(toys):
     toys.step("a", 1000, takes=10).step("b", 1000, takes=30).step("c", 1000)
     assert toys.sizes() == [33, 45, 60]
-
-
-def test_the_first_steps_have_the_least_that_says_anything_before_later_ones_have_more(toys):
-    assert toys.step("a", 80, least=60).step("b", 1000).step("c", 1000).sizes() == [60, 20, 20]
 
 
 def test_a_step_that_takes_longer_does_not_take_what_cheap_later_steps_need(toys):
