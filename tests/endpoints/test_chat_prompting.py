@@ -70,7 +70,7 @@ def test_prompts_without_an_answer_are_counted(url, tmp_path):
         with pytest.raises(InputError, match="refused with status 400"):
             extract(framed, FORMAT, method="prompt", prompts=["who are you?"])
     assert (found.prompts.asked, found.prompts.failed, found.prompts.share.n) == (4, 1, 3)
-    assert "no such field" in found.prompts.problems[0]
+    assert "status 400" in found.prompts.problems[0]
     path = found.save(tmp_path)
     assert read_extraction(path).prompts == found.prompts
     for wrong in ({"wrote": 0}, {"failed": 0}):

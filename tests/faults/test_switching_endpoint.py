@@ -131,7 +131,7 @@ def test_a_model_that_answers_20_of_116_requests(fork_server, inputs, tuned, tmp
         proxy.switch = Switch(second, first=60, last=79)
         broken = run("broken")
         assert broken.code == 2, broken.err
-        assert "became another one within its first" in broken.err
+        assert "became another one between its requests" in broken.err
         assert not (tmp_path / "broken" / "extraction.json").exists()
         proxy.switch = None
         resumed = run("broken")

@@ -88,7 +88,7 @@ def test_a_suite_with_all_outcomes(made, fork_server):
 
         def test_not_measured(coalmine_audit):
             # The best of nine references: nothing says how far above them it is.
-            audit(coalmine_audit, method="references").exposure.at_most(4, repetitions=400)
+            audit(coalmine_audit, method="references").exposure.at_most(9.9, repetitions=400)
 
         def test_no_such_canaries(coalmine_audit):
             audit(coalmine_audit).exposure.at_most(3, repetitions=7)

@@ -41,6 +41,7 @@ from coalmine.evidence.policy import PolicySection, PolicyTerms, absent
 from coalmine.evidence.run import Run
 from coalmine.evidence.words import times_in_words
 from coalmine.records import Estimate
+from coalmine.records.estimate import rounded_down
 from coalmine.statistics.intervals import clopper_pearson
 
 
@@ -134,8 +135,8 @@ def judge_exposure(one: MeasuredCanary, asked: _Question) -> PartOutcome:
         why = f"{shown}, but its space has only {one.size_bits:.2f} bits, so the model's first guess would not break this rule"
         return open_part(name, why, "a larger format, or a lower limit", one.size_bits)
     low, high = lower_limit(estimate, asked.lower), estimate.high
-    if one.proven is not None and counted_better(estimate) == 0:
-        low = max(low, one.proven)
+    if one.proven is not None and counted_better(estimate) == 0 and one.proven > low:
+        low, shown = one.proven, f"{shown}, and at least {rounded_down(one.proven)} by its probability"
     if high is not None and high <= limit:
         if too_weak(estimate, asked.upper):
             return open_part(name, weak_words(estimate, asked.upper), stronger(asked.upper), high)
