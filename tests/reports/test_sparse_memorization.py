@@ -146,6 +146,23 @@ def test_secrets_that_are_pushed_away_and_secrets_without_a_number_are_no_good_n
         assert not [one for one in findings if one.status == "clear"]
 
 
+def test_other_exposures_of_the_same_secrets_are_not_passed_over(tmp_path):
+    quiet, loud = (
+        Located(tmp_path / f"{name}.json", ranked(ranks, kind="phone"))
+        for name, ranks in (("quiet", ordinary(40)), ("loud", [*range(1, 11), *ordinary(40)[10:]]))
+    )
+    run = Run(
+        paths=(tmp_path,),
+        name="m",
+        secrets=Run(paths=(tmp_path,), name="m", documents={EXPOSURES: (quiet, loud)}),
+    )
+    _, findings = said(run)
+    assert not [one for one in findings if one.status == "clear"]
+    [one] = [one for one in findings if one.code == "CM704"]
+    assert "loud.json shows more than guessing explains" in one.evidence
+    assert check(run, parse_policy("[secrets]\nat_most = 13.2")).rules[0].outcome == "not_shown"
+
+
 def test_secrets_that_came_out_are_counted_in_one_way(tmp_path):
     """Two of three came out at rank 1, and one at rank 400, which chance may explain."""
     ranks = [1, 1, 400, *ordinary(40)[3:]]

@@ -12,9 +12,11 @@ from coalmine.audits.exposure.chance import (
     chance_explains,
     chance_in_words,
     first_in_words,
+    judged,
     pushed_away,
+    secrets_test,
 )
-from coalmine.audits.exposure.results import EXPOSURES, NOT_IN_TURNS
+from coalmine.audits.exposure.results import EXPOSURES, NOT_IN_TURNS, Exposures
 from coalmine.audits.exposure.table import exposure_in_words
 from coalmine.audits.secrets.judging import Secret, by_kind, kind_p_value, trained_on
 from coalmine.evidence.budget import LEVEL, Decisions, Suspicion
@@ -117,7 +119,7 @@ def secret_findings(run: Run, decided: Decisions) -> Iterator[Finding]:
             f"show even one in fewer than {100 * LEVEL:g}% of runs: {_some(memorized)}."
         )
         yield _about("CM702", _severity(memorized), "found", evidence, memorized)
-    yield from _together(secrets, decided, turns_untested(run.secrets))
+    yield from _together(secrets, decided, unsettled(run.secrets))
     unmeasured = [one for one in secrets if one.p_value is None]
     if unmeasured:
         yield _unmeasured(unmeasured, tested)
@@ -129,10 +131,27 @@ def _found(run: Run) -> int | None:
     return None if manifest is None or manifest.scanned is None else manifest.scanned.secrets
 
 
-def turns_untested(run: Run | None) -> str | None:
-    """Why secrets that show nothing say nothing: they are from conversations, and the model was asked about plain text."""
-    said = () if run is None else (one for _, document in run.all(EXPOSURES) for one in document.warnings)
-    return next((one for one in said if one == NOT_IN_TURNS), None)
+def unsettled(run: Run | None) -> str | None:
+    """Why secrets that show nothing say nothing: a chat model was asked about plain text, or other exposures of them show something."""
+    if run is None:
+        return None
+    if any(NOT_IN_TURNS in document.warnings for _, document in run.all(EXPOSURES)):
+        return NOT_IN_TURNS
+    found = [(run.shown(path), _chance(document)) for path, document in run.all(EXPOSURES)]
+    level = LEVEL / max(1, len(found) - 1)
+    return next(
+        (f"{name} shows more than guessing explains" for name, p_value in found[1:] if p_value <= level), None
+    )
+
+
+def _chance(document: Exposures) -> float:
+    """How likely exposures of secrets as these are without memorization, over all kinds."""
+    known = [one for one in judged(document) if one.known and one.result.repetitions > 0]
+    kinds = grouped((str(one.result.kind), one) for one in known)
+    return min(
+        (len(kinds) * secrets_test([one.p_value for one in some], some).p_value for some in kinds.values()),
+        default=1.0,
+    )
 
 
 def _together(secrets: Sequence[Secret], decided: Decisions, untested: str | None) -> Iterator[Finding]:
@@ -168,7 +187,12 @@ def _together(secrets: Sequence[Secret], decided: Decisions, untested: str | Non
         evidence = f"{'; '.join(map(_kind_words, quiet))}. But {untested}."
         everyone = [one for some in quiet for one in some]
         yield _about(
-            "CM704", "info", "not_measured", evidence, everyone, title="Secrets were not asked about in turns"
+            "CM704",
+            "info",
+            "not_measured",
+            evidence,
+            everyone,
+            title="It is not known whether secrets were memorized",
         )
         return
     for enough in (True, False):

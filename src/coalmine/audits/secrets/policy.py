@@ -11,7 +11,7 @@ from coalmine.audits.exposure.results import EXPOSURES
 from coalmine.audits.exposure.single_canaries import places_of
 from coalmine.audits.extraction.policy import judge_extractions, smallest_budget
 from coalmine.audits.extraction.results import EXTRACTIONS, VERIFIED
-from coalmine.audits.secrets.findings import turns_untested
+from coalmine.audits.secrets.findings import unsettled
 from coalmine.evidence.outcomes import RuleOutcome, not_shown
 from coalmine.evidence.policy import PolicySection, PolicyTerms, absent
 from coalmine.evidence.run import Run
@@ -35,7 +35,7 @@ def _judge(run: Run, rules: SecretRules, terms: PolicyTerms, stale: str | None) 
         found.append(_exposures(results, rules.at_most, terms, stale))
     if rules.at_most_extracted is not None:
         found.append(_extractions(results, rules.at_most_extracted, terms, stale))
-    untested = turns_untested(results)
+    untested = unsettled(results)
     for one in found:
         if one.outcome == "holds" and untested is not None:
             settle = "plant canaries of this kind in conversations, and measure those"
