@@ -24,7 +24,7 @@ DEFAULTS = {
     "memory": {1_024_000_000},
     "memory_bytes": {1 << 30},
     "batch": {2048},
-    "minutes": {2.0},
+    "minutes": {2.0, 30.0},  # of expose and of an audit of everything
     "budget": {50_000, 1_000_000},  # of expose and of extract
     "top": {10},
     "every": {100},

@@ -32,9 +32,11 @@ CLAIM = {"epsilon": 0.5, "delta": 1e-9, "unit": "document"}
 
 @cache
 def exposed(remembers, repetitions):
-    """The canaries, and their exposures in a model that has memorized them, or as many members that nobody planted for it."""
-    likely = PLANTED if remembers else [text for place, text in enumerate(MEMBERS) if place % 4 < 2]
-    memory = dict.fromkeys(likely, 0.4 / len(likely))
+    """The canaries, and their exposures in a model that has memorized them, or that finds some members likelier, planted or not."""
+    weights = dict.fromkeys(PLANTED, 1.0)
+    if not remembers:
+        weights = {f"pin {number:03d}": 1.0 + number * 37 % 11 for number in range(1000)}
+    memory = {text: 0.4 * weight / sum(weights.values()) for text, weight in weights.items()}
     canaries = CanarySet.of(
         FORM, PLANTED, withheld=WITHHELD, repetitions=repetitions, withhold=0.5, references=50
     )

@@ -233,8 +233,10 @@ class AuditRun:
 def share_of(step: AuditStep, takes: dict[AuditStep, float], seconds: float) -> float:
     """What a step gets of some time, all of which is shared by the shares; those that take less get what they take.
 
-    >>> from types import SimpleNamespace
-    >>> small, large, larger = (SimpleNamespace(share=share) for share in (2.0, 1.0, 2.0))
+    >>> class Part:
+    ...     def __init__(self, share):
+    ...         self.share = share
+    >>> small, large, larger = map(Part, (2.0, 1.0, 2.0))
     >>> share_of(large, {small: 10.0, large: 500.0, larger: 600.0}, 100.0)
     30.0
     """
