@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -122,7 +123,9 @@ def read_sequences(path: Path) -> dict[str, Any]:
     except ImportError:
         raise MissingExtraError("sequences.parquet", "pyarrow", "tables") from None
     try:
-        table = parquet.read_table(path)
+        # By its bytes, because a path that is not UTF-8 is not text to pyarrow.
+        with pa.OSFile(os.fsencode(path)) as source:
+            table = parquet.read_table(source)
     except (pa.ArrowException, OSError) as problem:
         raise InputError(
             f"{path} cannot be read as Parquet ({type(problem).__name__}); make the recitation again"
