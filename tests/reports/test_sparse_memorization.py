@@ -146,6 +146,25 @@ def test_secrets_that_are_pushed_away_and_secrets_without_a_number_are_no_good_n
         assert not [one for one in findings if one.status == "clear"]
 
 
+@pytest.mark.parametrize("kind", [None, "secret"])
+def test_a_leak_that_is_spread_over_many_formats_or_kinds_is_not_called_safe(kind, tmp_path):
+    """Every canary is in the better half, and no group of five shows anything by itself."""
+    document = ranked([int((place + 0.5) / 5 * SIZE / 2) + 1 for place in range(5)] * 20, kind=kind)
+    results = [
+        msgspec.structs.replace(
+            one, **({"format_id": f"f{place // 5}"} if kind is None else {"kind": f"kind {place // 5}"})
+        )
+        for place, one in enumerate(document.results)
+    ]
+    facts = [msgspec.structs.replace(document.formats[0], format_id=f"f{place}") for place in range(20)]
+    formats = tuple(facts) if kind is None else document.formats
+    document = msgspec.structs.replace(document, results=tuple(results), formats=formats)
+    _, findings = said(run_of(tmp_path, document, natural=kind is not None))
+    assert not [one for one in findings if one.status == "clear"]
+    [one] = [one for one in findings if one.code in {"CM104", "CM704"}]
+    assert "all of them together are more exposed than guessing explains" in one.evidence
+
+
 def test_other_exposures_of_the_same_secrets_are_not_passed_over(tmp_path):
     quiet, loud = (
         Located(tmp_path / f"{name}.json", ranked(ranks, kind="phone"))

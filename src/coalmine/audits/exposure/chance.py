@@ -41,6 +41,12 @@ WRONG_SIDE = (
 )
 
 
+# Of groups that show nothing by themselves.
+SPREAD = (
+    "all of them together are more exposed than guessing explains, although no group by itself is shown to be"
+)
+
+
 class Judged(NamedTuple):
     """A canary with its p-value, and with the limits of its exposure in bits."""
 

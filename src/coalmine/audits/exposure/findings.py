@@ -10,6 +10,7 @@ from statistics import median
 from coalmine.audits.exposure.catalog import COME_FIRST, finding
 from coalmine.audits.exposure.chance import (
     FEWEST,
+    SPREAD,
     WRONG_SIDE,
     Judged,
     at_most_share,
@@ -179,12 +180,17 @@ def _together(
         title = "Canaries are more surprising than guessing explains"
         yield canary_finding("CM104", "info", "not_measured", evidence, list(chain(*away)), title)
     quiet = [group for group in quiet if group not in away]
+    spread = len(quiet) > 1 and group_test(list(chain(*quiet))).p_value <= LEVEL
     out = extracted_canaries(run)
     firsts = [group for group in quiet if any(is_first(one, out) for one in group)]
     if firsts:
         yield _first(firsts, out, names)
     quiet = [group for group in quiet if group not in firsts]
-    if quiet:
+    if quiet and spread:
+        evidence = f"{'; '.join(_group_words(group, names) for group in quiet)}. But {SPREAD}."
+        title = "It is not known whether canaries were memorized"
+        yield canary_finding("CM104", "info", "not_measured", evidence, list(chain(*quiet)), title)
+    elif quiet:
         yield _quiet(quiet, names)
     if unclear:
         yield _unmeasured(unclear, len(trained), names)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from coalmine.audits.exposure.chance import (
     FEWEST,
+    SPREAD,
     WRONG_SIDE,
     at_most_share,
     chance_explains,
@@ -170,6 +171,9 @@ def _together(secrets: Sequence[Secret], decided: Decisions, untested: str | Non
         words = "; ".join(_kind_words(some) for some in suspect)
         everyone = [one for some in suspect for one in some]
         yield _about("CM703", "medium", "found", f"Not individually, but together: {words}.", everyone)
+    everyone = [one for some in quiet for one in some]
+    if len(quiet) > 1 and (kind_p_value(everyone) or 1.0) <= LEVEL:
+        untested = untested or SPREAD
     first = [some for some in quiet if any(_is_first(one) for one in some)]
     if first:
         yield _first(first)
