@@ -165,6 +165,20 @@ def test_a_leak_that_is_spread_over_many_formats_or_kinds_is_not_called_safe(kin
     assert "all of them together are more exposed than guessing explains" in one.evidence
 
 
+def test_canaries_that_no_search_looked_for_are_not_said_to_stay_inside(tmp_path):
+    run = run_of(tmp_path, ranked(ordinary(40)), ("nobody",))
+    [located] = run.all(VERIFIED)
+    half = msgspec.structs.replace(located.document, canaries=located.document.canaries[:20])
+    run = Run(
+        paths=run.paths, name="m", documents={**run.documents, VERIFIED: (Located(located.path, half),)}
+    )
+    findings = findings_of(run)
+    assert "none of them can be extracted" not in conclusion_of(findings).sentence
+    assert {one.code: one.status for one in findings if one.code in {"CM202", "CM203"}} == {
+        "CM203": "not_measured"
+    }
+
+
 def test_other_exposures_of_the_same_secrets_are_not_passed_over(tmp_path):
     quiet, loud = (
         Located(tmp_path / f"{name}.json", ranked(ranks, kind="phone"))

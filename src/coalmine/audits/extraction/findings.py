@@ -9,6 +9,7 @@ from msgspec import UNSET
 from coalmine.audits.exposure.chance import FEWEST, at_most_share, chance_explains, chance_in_words, share
 from coalmine.audits.exposure.single_canaries import places_of
 from coalmine.audits.extraction.extracted_together import CAME_OUT, CameOut, came_out
+from coalmine.audits.extraction.policy import not_looked_for
 from coalmine.audits.extraction.results import EXTRACTIONS, VERIFIED, CanaryExtraction, Extraction, Verified
 from coalmine.audits.extraction.table import prompts_in_words
 from coalmine.evidence.budget import Decisions
@@ -89,7 +90,12 @@ def _verified(run: Run, located: Located[Verified], decided: Decisions) -> Itera
         evidence = f"{len(unsearched):,} of {len(every):,} canaries that were trained on could not be looked for: {reasons}."
         title = "Some formats could not be searched"
         yield finding("CM203", "info", "not_measured", evidence, subject=_ids(unsearched), title=title)
-    if trained and not out and not open_ones:
+    missing = not_looked_for(run)
+    if trained and not out and missing:
+        evidence = f"{len(missing):,} canaries that were planted were not looked for, such as {missing[0]}."
+        title = "Some canaries were not looked for"
+        yield finding("CM203", "info", "not_measured", evidence, subject=missing, title=title)
+    elif trained and not out and not open_ones:
         yield _none_out(trained, searches)
 
 
