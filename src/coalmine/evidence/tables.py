@@ -1,11 +1,121 @@
-"""Tables for the terminal: plain columns, those of numbers aligned to the right."""
+"""`Table` and `Column`: a table declared once, which the terminal, the page, Markdown, CSV and the data of figures share."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from coalmine.evidence.details import Detail
+from coalmine.records.estimate import Estimate, chance_text
+from coalmine.visible import visible
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.table import Table as RichTable
+
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True)
+class Column(Generic[Row]):
+    """A column: its name, and its value for a row; an `Estimate` is shown with its interval, and is three columns of data.
+
+    `unit` says how numbers are written: "%" for shares, "p" for probabilities of chance, or a word that follows them. `short` is its
+    heading in the terminal, which leaves the column out where that is empty. A `secret` column is shown only where texts are revealed.
+    """
+
+    name: str
+    value: Callable[[Row], Any]
+    unit: str = ""
+    short: str | None = None
+    secret: bool = False
+
+
+@dataclass(frozen=True)
+class Table(Generic[Row]):
+    """Columns over rows of one type.
+
+    >>> toys = Table((Column("toy", str.lower), Column("letters", len)))
+    >>> toys.data(["Duck", "Ball"])
+    (('toy', 'letters'), [('duck', 4), ('ball', 4)])
+    """
+
+    columns: tuple[Column[Row], ...]
+
+    def terminal(self, rows: Iterable[Row], *, reveal: bool = False) -> RichTable:
+        """The table for a terminal, without columns that are empty in every row; numbers are aligned to the right."""
+        from rich.table import Table as RichTable
+
+        columns = [one for one in self.columns if one.short != "" and (reveal or not one.secret)]
+        every = [[cell_text(one.value(row), one.unit) for one in columns] for row in rows]
+        table = RichTable(box=None, header_style="bold", pad_edge=False)
+        kept = [place for place in range(len(columns)) if not every or any(cells[place] for cells in every)]
+        for place in kept:
+            numbers = bool(every) and all(_is_number(cells[place]) for cells in every)
+            table.add_column(
+                columns[place].short or columns[place].name,
+                justify="right" if numbers else "left",
+                overflow="fold",
+            )
+        for cells in every:
+            table.add_row(*(visible(cells[place]) for place in kept))
+        return table
+
+    def data(
+        self, rows: Iterable[Row], *, reveal: bool = False
+    ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        """Names and cells for pages, files and figures: an estimate is three columns, its value and its limits."""
+        columns = [one for one in self.columns if reveal or not one.secret]
+        every = [[one.value(row) for one in columns] for row in rows]
+        wide = [any(isinstance(cells[place], Estimate) for cells in every) for place in range(len(columns))]
+        names = [
+            name
+            for one, is_estimate in zip(columns, wide, strict=True)
+            for name in ((one.name, f"{one.name}, low", f"{one.name}, high") if is_estimate else (one.name,))
+        ]
+        found = [
+            tuple(
+                part
+                for cell, is_estimate in zip(cells, wide, strict=True)
+                for part in (_limits(cell) if is_estimate else (cell,))
+            )
+            for cells in every
+        ]
+        return tuple(names), found
+
+    def detail(self, rows: Sequence[Row], *, reveal: bool = False, **parts: Any) -> Detail:
+        """The table for the page of a report; `parts` are the other fields of `Detail`."""
+        columns, cells = self.data(rows, reveal=reveal)
+        return Detail(columns=columns, rows=cells, **parts)
+
+
+def cell_text(value: Any, unit: str = "") -> str:
+    """A cell as people read it; what is not known is empty.
+
+    >>> cell_text(0.5, "%"), cell_text(1234), cell_text(None), cell_text(1e-20, "p"), cell_text(True)
+    ('50.0%', '1,234', '', 'below 1e-12', 'yes')
+    """
+    if value is None:
+        return ""
+    if isinstance(value, Estimate):
+        return value.text(unit)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return chance_text(value) if unit == "p" else f"{100 * value:.1f}%" if unit == "%" else f"{value:.2f}"
+    return str(value)
+
+
+def _limits(cell: Any) -> tuple[Any, Any, Any]:
+    return (cell.value, cell.low, cell.high) if isinstance(cell, Estimate) else (cell, None, None)
+
+
+def _is_number(cell: str) -> bool:
+    return (
+        not cell or cell[0].isdigit() or cell.startswith(("at least", "about", "below", "not measured", "-"))
+    )
 
 
 class Right(str):
@@ -14,15 +124,15 @@ class Right(str):
     __slots__ = ()
 
 
-def plain_table(*columns: str) -> Table:
+def plain_table(*columns: str) -> RichTable:
     """A table without lines, and without rows yet.
 
     >>> [column.justify for column in plain_table("canary", Right("exposure")).columns]
     ['left', 'right']
     """
-    from rich.table import Table
+    from rich.table import Table as RichTable
 
-    table = Table(box=None, header_style="bold", pad_edge=False)
+    table = RichTable(box=None, header_style="bold", pad_edge=False)
     for name in columns:
         table.add_column(str(name), justify="right" if isinstance(name, Right) else "left")
     return table

@@ -94,20 +94,52 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
         """The interval at `confidence`, as (low, high)."""
         return (self.low, self.high)
 
+    def text(self, unit: str = "") -> str:
+        """The number with its interval, as tables and findings write it; limits are rounded outwards.
 
-def rounded_down(bound: float) -> str:
+        With the unit "%" it is a share, as a percentage with one decimal; otherwise it has two decimals, and the unit follows.
+
+        >>> from coalmine.statistics import exact_exposure
+        >>> exact_exposure(3, 1024).text("bits")
+        '8.42 bits'
+        >>> Estimate.not_measured("exact", "the model could not score the canary").text()
+        'not measured'
+        """
+        if self.status == "not_measured":
+            return "not measured"
+        places, scale, after = (1, 100.0, "%") if unit == "%" else (2, 1.0, f" {unit}" if unit else "")
+        low = None if self.low is None else rounded_down(scale * self.low, places)
+        high = None if self.high is None else rounded_up(scale * self.high, places)
+        if self.value is None:
+            return f"at least {low}{after}"
+        value = f"{scale * self.value:.{places}f}{after}"
+        if self.low == self.high:
+            return f"about {value}" if self.low is None else value
+        return f"{value} ({'?' if low is None else low} to {'?' if high is None else high})"
+
+
+def rounded_down(bound: float, places: int = 2) -> str:
     """A lower limit with two decimals, rounded so that it claims no more than was shown.
 
     >>> rounded_down(1.999)
     '1.99'
     """
-    return f"{math.floor(bound * 100) / 100:.2f}"
+    return f"{math.floor(bound * 10**places) / 10**places:.{places}f}"
 
 
-def rounded_up(bound: float) -> str:
+def rounded_up(bound: float, places: int = 2) -> str:
     """An upper limit with two decimals, rounded in the same way.
 
     >>> rounded_up(1.991)
     '2.00'
     """
-    return f"{math.ceil(bound * 100) / 100:.2f}"
+    return f"{math.ceil(bound * 10**places) / 10**places:.{places}f}"
+
+
+def chance_text(p_value: float) -> str:
+    """A probability of chance, as tables and sentences write it.
+
+    >>> chance_text(0.0123), chance_text(1e-20)
+    ('0.012', 'below 1e-12')
+    """
+    return "below 1e-12" if p_value <= 1e-12 else f"{p_value:.2g}"
