@@ -1,6 +1,4 @@
-"""Audits at their edges: texts without a format, results of earlier versions, and spaces too large to be replayed."""
-
-from types import SimpleNamespace
+"""Audits at their edges: texts without a format, and results of earlier versions."""
 
 import numpy as np
 import pytest
@@ -8,9 +6,7 @@ import pytest
 from audits.compared_runs import strategy_among
 from coalmine import Canary, CanarySet, Format, ScriptedModel, expose
 from coalmine.audits.comparison.references import _count
-from coalmine.audits.extraction.certificate import _size
 from coalmine.audits.membership.other_scores import _rows_of_others
-from coalmine.errors import NotMeasurableError
 
 MODEL = ScriptedModel("abcdefghij", memory={"abc": 0.2})
 TEXTS = Format("{choice:abc|bcd|cde|def|efg|fgh|ghi}")
@@ -58,16 +54,3 @@ def test_how_many_others_are_no_more_surprising_is_told_by_the_rank_or_by_the_ex
     for method in ("references", "sampled"):
         results = strategy_among("one", scores, others, method=method).exposure.results
         assert [_count(one) for one in results] == [0, 4, 21]
-
-
-def test_a_million_members_are_counted_one_by_one_and_not_one_more():
-    model = SimpleNamespace(name="only scores")
-    members = SimpleNamespace(
-        given="99", obstacle="it cannot be walked", format=Format("{digits:3}"), model=model
-    )
-    assert _size(members) == 10
-    members.format = Format("{re:[0-9]{6}|x}")
-    with pytest.raises(NotMeasurableError, match="1,000,001 members are too many"):
-        _size(members)
-    members.given = ""
-    assert _size(members) == 1_000_001

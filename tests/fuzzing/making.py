@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from coalmine import CanarySet, Format, ScriptedModel, expose, extract, membership, plant, quantize, unlearn
 from coalmine.audits import compare_runs, crosscheck
 from coalmine.audits.comparison.sources import save_comparison
-from coalmine.audits.extraction.spent import SpentSearch
+from coalmine.audits.extraction.works import SpentSearch
 from coalmine.audits.watching.results import WatchedTraining as Watched
 from coalmine.corpus import build_index, deduplicate, redact, scan
 from coalmine.engines.ledger import UNITS_FILE, Ledger

@@ -8,6 +8,7 @@ import torch
 
 from coalmine import CanarySet, Format, ScriptedModel, extract
 from coalmine.audits import verify_extraction
+from coalmine.audits.extraction.works import SpentSearch
 from coalmine.errors import InputError, NotMeasurableError
 from models.random_networks import random_model
 from oracles import brute_force_bits
@@ -154,3 +155,13 @@ def test_fewer_members_than_asked_for():
     assert [one.text for one in result.found] == ["a", "b"]
     assert result.proven
     assert np.isfinite(result.found[0].log_perplexity_bits)
+
+
+def test_searches_of_formats_that_differ_in_their_words_are_kept_apart(tmp_path):
+    kept = [
+        SpentSearch(tmp_path, Format("{word:1}{digits:3}", words=words), "", words)
+        for words in (["my pin is "], ["your pin is "])
+    ]
+    for number, one in enumerate(kept):
+        one.save({"costs": np.array([number])})
+    assert [one.load()["costs"].tolist() for one in kept] == [[0], [1]]

@@ -37,7 +37,7 @@ def test_a_proven_search_holds_its_bound_and_replays(llama, honest):
     replay = verify_certificate(llama, honest)
     assert replay.confirmed, replay.problems
     assert 0 < replay.expansions <= certificate.expansions
-    assert (replay.problems, replay.notes) == ((), ())
+    assert replay.problems == ()
 
 
 @pytest.mark.parametrize("budget", [3, 40])
@@ -109,7 +109,7 @@ def tampered(honest):
         "another member": (REPLACE(honest, found=swap(found, 2, text=other)), "at place 2 costs"),
         "not a member": (
             REPLACE(honest, found=swap(found, 2, text="pin 12x4")),
-            "what is at place 2 is not a member",
+            "a text that is not a member",
         ),
         "a member twice": (REPLACE(honest, found=swap(found, 2, text=found[0].text)), "found twice"),
         "another cost": (
@@ -120,7 +120,7 @@ def tampered(honest):
             REPLACE(honest, found=swap(found, 5, log_perplexity_bits=found[0].log_perplexity_bits)),
             "not in the order",
         ),
-        "a higher bound": (bound(best_open_bits=bits + 0.5), "beyond the bound|more than"),
+        "a higher bound": (bound(best_open_bits=bits + 0.5), "beyond the bound|too high"),
         "a slightly higher bound": (bound(best_open_bits=bits + 0.01), "beyond the bound"),
         "a bound below the last": (
             bound(best_open_bits=found[-1].log_perplexity_bits - 0.01),
@@ -130,29 +130,20 @@ def tampered(honest):
         "nothing left": (bound(best_open_bits=None, exhausted=True), "the whole tree has"),
         "a dropped member": (REPLACE(honest, found=without), "does not prove that"),
         "a dropped member, and fewer asked for": (REPLACE(honest, found=without, top=4), "is missing"),
-        "another space": (REPLACE(honest, size="1000"), "the space has"),
-        "a space without a number": (REPLACE(honest, size="many"), "the space has"),
+        "another space": (REPLACE(honest, size="1000"), "its format has 10,000"),
         "a bound without end": (bound(best_open_bits=float("inf")), "does not prove that"),
         "a bound that is no number": (bound(best_open_bits=float("nan")), "does not prove that"),
-        "a gap although proven": (bound(gap_bits=3.0), "the certificate says 3.0"),
+        "a gap although proven": (bound(gap_bits=3.0), "the gap is 3"),
     }  # fmt: skip
 
 
-CASES = [
-    "another member", "not a member", "a member twice", "another cost", "a lower cost", "a higher bound", "a slightly higher bound",
-    "a bound below the last", "no bound", "nothing left", "a dropped member", "a dropped member, and fewer asked for", "another space",
-    "a space without a number", "a bound without end", "a bound that is no number", "a gap although proven",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_what_was_changed_is_rejected_with_the_reason(llama, honest, case):
-    changed, reason = tampered(honest)[case]
-    replay = verify_certificate(llama, changed)
-    assert not replay.confirmed
-    assert any(part in " ".join(replay.problems) for part in reason.split("|")), replay.problems
-    for one in honest.found:
-        assert one.text not in " ".join(replay.problems)
+def test_what_was_changed_is_rejected_with_the_reason(llama, honest):
+    for case, (changed, reason) in tampered(honest).items():
+        replay = verify_certificate(llama, changed)
+        said = " ".join(replay.problems)
+        assert not replay.confirmed, case
+        assert any(part in said for part in reason.split("|")), (case, said)
+        assert not any(one.text in said for one in honest.found), case
 
 
 def test_an_unproven_certificate_that_calls_itself_proven_is_rejected(llama):
@@ -172,11 +163,10 @@ def test_what_proves_nothing_is_not_replayed(llama):
         verify_certificate(llama, extract(llama, FORM, method="greedy"))
 
 
-@pytest.mark.parametrize("given", ["x", "whole"])
-def test_a_beginning_that_leaves_nothing_to_search_for_is_refused_by_name(llama, honest, given):
-    changed = msgspec.structs.replace(honest, given=honest.found[0].text if given == "whole" else given)
+def test_a_beginning_that_leaves_nothing_to_search_for_is_refused(llama, honest):
+    assert not verify_certificate(llama, REPLACE(honest, given="x")).confirmed
     with pytest.raises(InputError, match="the certificate cannot be replayed: "):
-        verify_certificate(llama, changed)
+        verify_certificate(llama, REPLACE(honest, given=honest.found[0].text, found=honest.found[:1], top=1))
 
 
 def test_words_must_be_those_of_the_certificate():

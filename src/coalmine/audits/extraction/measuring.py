@@ -5,16 +5,22 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
-from msgspec import UNSET
 
 from coalmine.audits.extraction.options import ExtractionOptions
 from coalmine.audits.extraction.prompting import prompted
 from coalmine.audits.extraction.results import CanaryExtraction, Extracted, Extraction, words_sha256
-from coalmine.audits.extraction.spent import SpentSearch
-from coalmine.audits.extraction.works import Beaming, Searching, Trying, Unaided, cheapest, found_members
+from coalmine.audits.extraction.works import (
+    SCORED_UP_TO,
+    Beaming,
+    Searching,
+    SpentSearch,
+    Trying,
+    Unaided,
+    cheapest,
+)
 from coalmine.audits.framing import framed, in_conversation
 from coalmine.corpus.chat.framing import frame_of
 from coalmine.corpus.planting.manifest import CanarySet, as_canary_set
@@ -24,8 +30,9 @@ from coalmine.engines.ledger import Ledger, Resume
 from coalmine.engines.units import Arrays, Unit
 from coalmine.errors import CoalmineError, InputError, NoNumberError, NotMeasurableError
 from coalmine.formats.format import Format
-from coalmine.models.protocols import FloatArray, LimitedScorer, Model, PairModel, Scorer, TextScorer
+from coalmine.models.protocols import LimitedScorer, Model, PairModel, Scorer, TextScorer
 from coalmine.progress import Progress
+from coalmine.records import Canary
 from coalmine.search.walks.members import Members
 from coalmine.search.walks.shortest_path import Certificate, FoundMember
 from coalmine.search.walks.works import cut_tree, score_every_member
@@ -35,8 +42,11 @@ from coalmine.storage.files import to_json
 KEPT = "cuts/5"
 # Brute force looks at every member; beyond this many it is refused, because the search gives the same answer.
 BRUTE_UP_TO = 10_000_000
-# Members scored one by one where a model does not support incremental decoding.
-SCORED_UP_TO = 1_000_000
+
+# A format to search, with that of the sources of its members.
+_Sought = tuple[Format, Format | None]
+# The members that were found, best first, and the proof.
+_Found = tuple[list[FoundMember], Certificate]
 
 
 def extract(
@@ -71,11 +81,11 @@ def extract(
     asked = _checked(model, ExtractionOptions.of(options, changes))
     secret = format if isinstance(format, Format) else Format(format)
     sources = Format(source_format, words=secret.words) if isinstance(source_format, str) else source_format
-    frame = None
-    if asked.places:
-        frame = frame_of("messages", asked.role or "assistant", asked.turn, asked.beside)
+    frame = (
+        frame_of("messages", asked.role or "assistant", asked.turn, asked.beside) if asked.places else None
+    )
     model = in_conversation(model, frame, [secret.at(0), secret.at(secret.size - 1)])
-    (found,) = _extractions(model, [_Sought(secret, sources)], asked, engine, resume, progress)
+    (found,) = _extractions(model, [(secret, sources)], asked, engine, resume, progress)
     if isinstance(found, CoalmineError):
         raise found
     return found
@@ -112,28 +122,49 @@ def verify_extraction(
     chosen = as_canary_set(canaries)
     names = _searchable(chosen)
     model = framed(model, chosen, writes=True)
-    formats = [_Sought(chosen.formats[name], chosen.source_formats.get(name)) for name in names]
+    formats = [(chosen.formats[name], chosen.source_formats.get(name)) for name in names]
     found = dict(zip(names, _extractions(model, formats, asked, engine, resume, progress), strict=True))
     kinds = {canary.format_id: canary.kind for canary in chosen}
     extractions = {
-        name: msgspec.structs.replace(one, kind=kinds.get(name, UNSET))
+        name: msgspec.structs.replace(one, kind=kinds.get(name, msgspec.UNSET))
         for name, one in found.items()
         if isinstance(one, Extraction)
     }
-    problems = {name: str(one) for name, one in found.items() if isinstance(one, CoalmineError)}
-    results = _of_canaries(chosen, extractions, problems)
-    return [_told_apart(one, chosen, model) for one in results], extractions
+    # Of secrets that were found, those without a space of their own are not searched for.
+    return [
+        _of_canary(canary, found[canary.format_id], chosen, model)
+        for canary in chosen
+        if canary.format_id in found
+    ], extractions
 
 
-def _told_apart(one: CanaryExtraction, chosen: CanarySet, model: Model) -> CanaryExtraction:
-    """The same; one that did not come out was not looked for if the model cannot tell it from another member, which may have."""
-    if one.extracted or one.problem is not None or one.format_id is None or isinstance(model, TextScorer):
-        return one
-    members = Members(model, chosen.formats[one.format_id], sources=chosen.source_formats.get(one.format_id))
-    text = next(canary.text for canary in chosen if canary.canary_id == one.canary_id)
-    if not any(members.shared_bits([text])):
-        return one
-    return msgspec.structs.replace(one, proven=False, problem=members.alike)
+def _of_canary(
+    canary: Canary, found: Extraction | CoalmineError, chosen: CanarySet, model: Model
+) -> CanaryExtraction:
+    """What the search of its format says of a canary.
+
+    One that did not come out was not looked for if the model cannot tell it from another member, which may have come out.
+    """
+    problem, out = None, None
+    if isinstance(found, CoalmineError):
+        problem = str(found)
+    else:
+        out = next((one for one in found.found if one.text == canary.text), None)
+        if out is None and not isinstance(model, TextScorer):
+            form = canary.format_id
+            members = Members(model, chosen.formats[form], sources=chosen.source_formats.get(form))
+            problem = members.alike if any(members.shared_bits([canary.text])) else None
+    return CanaryExtraction(
+        canary_id=canary.canary_id,
+        repetitions=canary.times_trained_on,
+        extracted=out is not None,
+        place=None if out is None else out.place,
+        expansions=None if out is None else out.expansions,
+        proven=isinstance(found, Extraction) and found.proven and problem is None,
+        format_id=canary.format_id,
+        kind=canary.kind,
+        problem=problem,
+    )
 
 
 def _checked(model: Model, asked: ExtractionOptions) -> ExtractionOptions:
@@ -156,58 +187,6 @@ def _searchable(chosen: CanarySet) -> list[str]:
     return names
 
 
-def _of_canaries(
-    chosen: CanarySet, extractions: dict[str, Extraction], problems: dict[str, str]
-) -> list[CanaryExtraction]:
-    """What was found of each canary."""
-    results = []
-    for canary in chosen:
-        if canary.format_id in problems:
-            results.append(
-                CanaryExtraction(
-                    canary_id=canary.canary_id,
-                    repetitions=canary.times_trained_on,
-                    extracted=False,
-                    place=None,
-                    expansions=None,
-                    proven=False,
-                    format_id=canary.format_id,
-                    kind=canary.kind,
-                    problem=problems[canary.format_id],
-                )
-            )
-        if canary.format_id not in extractions:
-            continue
-        extraction = extractions[canary.format_id]
-        out = next((one for one in extraction.found if one.text == canary.text), None)
-        results.append(
-            CanaryExtraction(
-                canary_id=canary.canary_id,
-                repetitions=canary.times_trained_on,
-                extracted=out is not None,
-                place=None if out is None else out.place,
-                expansions=None if out is None else out.expansions,
-                proven=extraction.proven,
-                format_id=canary.format_id,
-                kind=canary.kind,
-            )
-        )
-    return results
-
-
-class _Sought(NamedTuple):
-    """A format to search, and that of the sources of its members."""
-
-    secret: Format
-    sources: Format | None
-
-    @property
-    def facts(self) -> list[Any]:
-        """What decides its members."""
-        sources = None if self.sources is None else self.sources.template
-        return [self.secret.template, self.secret.words, sources]
-
-
 def _extractions(
     model: Model,
     formats: Sequence[_Sought],
@@ -218,7 +197,7 @@ def _extractions(
 ) -> list[Extraction | CoalmineError]:
     """The extractions of several formats, in their order, found at the same time; or why one cannot be searched. Raises if none can."""
     ledger = resume if isinstance(resume, Ledger) else Ledger(resume)
-    facts = [KEPT, model.describe(), asked.deciding(), [one.facts for one in formats]]
+    facts = [KEPT, model.describe(), asked.deciding(), [_facts(one) for one in formats]]
     ledger.begin(hashlib.sha256(to_json(facts)).hexdigest())
     with open_engine(engine) as opened:
         courses = [_survived(_extraction(model, one, asked, ledger)) for one in formats]
@@ -231,6 +210,11 @@ def _extractions(
     return found
 
 
+def _facts(of: _Sought) -> list[Any]:
+    secret, sources = of
+    return [secret.template, secret.words, None if sources is None else sources.template]
+
+
 def _survived(course: Course[Extraction]) -> Course[Extraction | CoalmineError]:
     """An extraction, or why there is none."""
     try:
@@ -239,54 +223,46 @@ def _survived(course: Course[Extraction]) -> Course[Extraction | CoalmineError]:
         return problem
 
 
-class _Found(NamedTuple):
-    """The members that were found, best first, and the proof."""
-
-    members: list[FoundMember]
-    certificate: Certificate
-
-
 def _extraction(model: Model, of: _Sought, asked: ExtractionOptions, ledger: Ledger) -> Course[Extraction]:
     """The extraction of one format."""
+    form, sources = of
     if asked.method == "prompt" and isinstance(model, PairModel | TextScorer):
-        return prompted(model, of.secret, of.sources, asked)
-    members = Members(model, of.secret, sources=of.sources, given=asked.given, memory_bytes=asked.memory)
+        return prompted(model, form, sources, asked)
+    members = Members(model, form, sources=sources, given=asked.given, memory_bytes=asked.memory)
     members.check_told_apart()
     if asked.method == "prompt":
-        return prompted(model, of.secret, of.sources, asked)
+        return prompted(model, form, sources, asked)
     if members.obstacle is not None:
         return (yield from _scored(members, asked))
     if asked.method == "search":
-        facts = [KEPT, model.describe(), *of.facts, asked.deciding()]
-        spent = SpentSearch(ledger.directory, of.secret, asked.given, facts)
-        found = yield from _searched(members, asked, spent, ledger)
+        facts = [KEPT, model.describe(), *_facts(of), asked.deciding()]
+        spent = SpentSearch(ledger.directory, form, asked.given, facts)
+        found, certificate = yield from _searched(members, asked, spent, ledger)
     elif asked.method == "brute":
-        found = yield from _tried(members, asked.top)
+        found, certificate = yield from _tried(members, asked.top)
     else:
-        width = 1 if asked.method == "greedy" else asked.width
-        arrays = yield from one_result(
-            CourseStep(Beaming(members), [Unit((asked.top, width))], "Following a beam", 1)
-        )
-        found = _Found(found_members(arrays), Certificate(False, int(arrays["expansions"]), None, None))
+        unit = Unit((asked.top, 1 if asked.method == "greedy" else asked.width))
+        arrays = yield from one_result(CourseStep(Beaming(members), [unit], "Following a beam", 1))
+        columns = (arrays[name].tolist() for name in ("members", "costs", "each"))
+        found = [FoundMember(int(member), cost, at) for member, cost, at in zip(*columns, strict=True)]
+        certificate = Certificate(False, int(arrays["expansions"]), None, None)
     tree = members.tree
-    texts = [tree.text_at(one.member) for one in found.members]
+    texts = tuple(tree.text_at(one.member) for one in found)
     work = Unaided(members, len(tree.prefix))
-    flags = (yield from one_result(CourseStep(work, [Unit(tuple(texts))], "Scoring what was found", 1)))[
-        "unaided"
-    ]
-    unaided = [None if flag < 0 else bool(flag) for flag in flags.tolist()]
-    return _result(members, asked, tree.size, found, texts, unaided)
+    arrays = yield from one_result(CourseStep(work, [Unit(texts)], "Scoring what was found", 1))
+    unaided = [None if flag < 0 else bool(flag) for flag in arrays["unaided"].tolist()]
+    return _result(members, asked, tree.size, found, certificate, texts, unaided)
 
 
 def _result(
     members: Members,
     asked: ExtractionOptions,
     size: int,
-    found: _Found,
-    texts: list[str],
-    unaided: list[bool | None],
+    found: Sequence[FoundMember],
+    certificate: Certificate,
+    texts: Sequence[str],
+    unaided: Sequence[bool | None],
 ) -> Extraction:
-    rows = enumerate(zip(found.members, texts, unaided, strict=True))
     return Extraction(
         format_template=members.format.template,
         size=str(size),
@@ -294,15 +270,15 @@ def _result(
         method=asked.method,
         found=tuple(
             Extracted(
-                place=place + 1,
+                place=place,
                 text=text,
                 log_perplexity_bits=one.log_perplexity_bits,
                 expansions=one.expansions,
                 unaided=by_itself,
             )
-            for place, (one, text, by_itself) in rows
+            for place, (one, text, by_itself) in enumerate(zip(found, texts, unaided, strict=True), start=1)
         ),
-        certificate=found.certificate,
+        certificate=certificate,
         model=members.model.describe(),
         top=asked.top,
         source_template=None if members.sources is None else members.sources.template,
@@ -326,7 +302,7 @@ def _searched(
             spent.save(saved)  # a larger budget resumes from here
     if search.is_settled() and spent.path is not None:
         ledger.also_forget(spent.path)
-    return _Found(search.found(), search.certificate())
+    return search.found(), search.certificate()
 
 
 def _tried(members: Members, top: int) -> Course[_Found]:
@@ -338,7 +314,10 @@ def _tried(members: Members, top: int) -> Course[_Found]:
         )
     parts = yield from cut_tree(members)
     if parts.without_number:
-        raise _no_proof(members, parts.without_number)
+        raise NoNumberError(
+            f"the model {members.model.name!r} gave no finite number for {parts.without_number:,} members of "
+            f"{members.format.template!r}, any of which may be the least surprising; check the weights"
+        )
     best = cheapest(top, [], parts.above.costs.tolist(), parts.above.indices.tolist())
     expansions = parts.expansions
 
@@ -349,37 +328,19 @@ def _tried(members: Members, top: int) -> Course[_Found]:
 
     yield CourseStep(Trying(members, top), parts.units, f"Trying {size:,} members", size, take)
     found = [FoundMember(member, cost, expansions) for cost, member in best]
-    return _Found(found, Certificate(True, expansions, None, 0.0, exhausted=True))
-
-
-def _certificate(scored: int, best: Sequence[float], top: int, least: FloatArray) -> Certificate:
-    """What the scores of members prove, with what those without a score cost at least."""
-    if not len(least):
-        return Certificate(True, scored, None, 0.0, exhausted=True)
-    floor = float(least.min())
-    if len(best) < top:
-        return Certificate(False, scored, floor, None)
-    proven = best[-1] <= floor
-    return Certificate(proven, scored, floor, 0.0 if proven else best[-1] - floor)
-
-
-def _no_proof(members: Members, unknown: int) -> NoNumberError:
-    return NoNumberError(
-        f"the model {members.model.name!r} gave no finite number for {unknown:,} members of {members.format.template!r}, any of which may "
-        "be the least surprising; check the weights"
-    )
+    return found, Certificate(True, expansions, None, 0.0, exhausted=True)
 
 
 def _scored(members: Members, asked: ExtractionOptions) -> Course[Extraction]:
     """Every member scored by itself, for a model that does not support incremental decoding; as proven as a search."""
-    name, form = members.model.name, members.format
+    name, form, by_method = members.model.name, members.format, f"extraction by {asked.method}"
     if not isinstance(members.model, Scorer):
         raise NotMeasurableError(
-            f"extraction by {asked.method} is not applicable to {name!r}: it does not give the probability of a text; use the prompt method"
+            f"{by_method} is not applicable to {name!r}: it does not give the probability of a text; use the prompt method"
         )
     if asked.method not in ("search", "brute"):
         raise NotMeasurableError(
-            f"extraction by {asked.method} is not applicable to {name!r}: {members.obstacle}; use the brute method"
+            f"{by_method} is not applicable to {name!r}: {members.obstacle}; use the brute method"
         )
     if form.size > SCORED_UP_TO:
         raise NotMeasurableError(
@@ -387,17 +348,21 @@ def _scored(members: Members, asked: ExtractionOptions) -> Course[Extraction]:
             f"{SCORED_UP_TO:,}; use a smaller format, such as one that has the known beginning in it"
         )
     every = yield from score_every_member(members)
-    limited = isinstance(members.model, LimitedScorer)
-    if every.problem is not None and not limited:
+    if every.problem is not None and not isinstance(members.model, LimitedScorer):
         raise every.problem
     scored = len(every.bits)
-    best = cheapest(asked.top, [], every.bits.tolist(), every.indices.tolist())
     if not scored:
         raise InputError(
             f"no member of {form.template!r} begins with the text that was given; give the beginning of one, such as {form.prefix!r}"
         )
-    members_found = [FoundMember(index, cost, scored) for cost, index in best]
-    texts = [form.at(one.member) for one in members_found]
-    found = _Found(members_found, _certificate(scored, [cost for cost, _ in best], asked.top, every.least))
-    by_force = msgspec.structs.replace(asked, method="brute")
-    return _result(members, by_force, scored + len(every.least), found, texts, [None] * len(texts))
+    best = cheapest(asked.top, [], every.bits.tolist(), every.indices.tolist())
+    certificate = Certificate(True, scored, None, 0.0, exhausted=True)
+    if len(every.least):  # what those without a score cost at least
+        floor, last = float(every.least.min()), best[-1][0]
+        proven = len(best) >= asked.top and last <= floor
+        gap = 0.0 if proven else last - floor if len(best) >= asked.top else None
+        certificate = Certificate(proven, scored, floor, gap)
+    found = [FoundMember(index, cost, scored) for cost, index in best]
+    texts = [form.at(index) for _, index in best]
+    by_force, size = msgspec.structs.replace(asked, method="brute"), scored + len(every.least)
+    return _result(members, by_force, size, found, certificate, texts, [None] * len(texts))

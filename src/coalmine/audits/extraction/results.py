@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,16 +11,12 @@ from typing import Any
 
 import msgspec
 
-from coalmine.audits.extraction.contradictions import (
-    extraction_problems,
-    search_manifest_problems,
-    search_problems,
-)
 from coalmine.audits.extraction.options import Method
-from coalmine.audits.extraction.spent import SPENT_FILES
 from coalmine.corpus.planting.manifest import CanarySet
+from coalmine.errors import InputError
 from coalmine.formats.format import Format
 from coalmine.records import Estimate
+from coalmine.records.contradictions import differences
 from coalmine.records.documents import Document, Origin, SaidOfCanary, beside, is_there
 from coalmine.records.estimate import Bits, Count, Digits, Positive
 from coalmine.search.walks.shortest_path import Certificate
@@ -28,6 +25,8 @@ from coalmine.storage.files import PUBLIC, remove_file, sha256_of_file, together
 SCHEMA = "coalmine.extraction/1"
 RESULTS_FILE = "extraction.json"
 VERIFIED_FILE, VERIFIED_SCHEMA = "verified.json", "coalmine.verified/1"
+# Of searches that spent their budget, as a regular expression of their names.
+SPENT_FILES = r"unfinished-extraction-[0-9a-f]+\.npz"
 
 
 class Extracted(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,6 +96,42 @@ class Extraction(msgspec.Struct, frozen=True, kw_only=True):
     def save(self, directory: str | os.PathLike[str], name: str = RESULTS_FILE) -> Path:
         """Write the result, readable by its owner only, because it holds secrets."""
         return EXTRACTIONS.save(directory, self, name)
+
+
+def extraction_problems(extraction: Extraction, form: Format | None = None) -> Iterator[str]:
+    """What cannot be true in an extraction, whatever the model is; a format with a word list is checked where `form` is given."""
+    if form is None:
+        try:
+            form = Format(extraction.format_template)
+        except InputError:
+            if extraction.words_sha256 is None and "{word" not in extraction.format_template:
+                yield "its format does not compile"
+    if form is not None:
+        size, given = int(extraction.size), "" if extraction.method == "prompt" else extraction.given
+        if size > form.size or (not extraction.given and size != form.size):
+            yield f"it is of {size:,} members, and its format has {form.size:,}"
+        if not all(one.text in form and one.text.startswith(given) for one in extraction.found):
+            yield "it found a text that is not a member of its format, or does not begin with what was given"
+    found, certificate = extraction.found, extraction.certificate
+    costs = [one.log_perplexity_bits for one in found if one.log_perplexity_bits is not None]
+    if (
+        [one.place for one in found] != list(range(1, 1 + len({one.text for one in found})))
+        or costs != sorted(costs)
+        or any(one.expansions > certificate.expansions for one in found)
+    ):
+        yield "what it found is not in the order of places and costs, or was found twice"
+    bound, last = certificate.best_open_bits, costs[-1] if costs else None
+    proves = (
+        extraction.method in {"search", "brute"}
+        and 0 < len(found) == len(costs) == min(extraction.top or len(found), int(extraction.size))
+        and (bound is None) == certificate.exhausted
+        and (bound is None or (last is not None and last <= bound < math.inf))
+    )
+    if (certificate.proven or certificate.exhausted) and not proves:
+        yield f"it says that nothing cheaper is left, and what it found by {extraction.method} does not prove that"
+    gap = 0.0 if certificate.proven or bound is None or last is None else last - bound
+    if certificate.gap_bits is not None:
+        yield from differences(certificate.gap_bits, gap, "the gap")
 
 
 EXTRACTIONS = Document(
@@ -211,7 +246,14 @@ def save_verification(
 def _again(path: Path, document: Verified) -> Iterator[str]:
     """What is said of canaries follows from the extractions beside it."""
     for format_id, extraction in _searches_beside(path, document):
-        yield from search_problems(document, format_id, extraction)
+        expansions = {one.place: one.expansions for one in extraction.found}
+        for one in document.canaries:
+            if one.format_id == format_id and (
+                (one.problem is None and one.proven != extraction.proven)
+                or one.extracted != (one.place is not None)
+                or one.expansions != expansions.get(one.place or 0)
+            ):
+                yield f"canary {one.canary_id!r} is not said to be found, or proven, as the extraction of its format is"
 
 
 def _searches_beside(path: Path, document: Verified) -> Iterator[tuple[str, Extraction]]:
@@ -224,8 +266,18 @@ def _searches_beside(path: Path, document: Verified) -> Iterator[tuple[str, Extr
 
 def _searches_and_manifest(path: Path, document: Verified, canaries: CanarySet) -> Iterator[str]:
     """What the texts in the extractions beside a verified.json contradict, by the canaries of its manifest."""
+    told = {one.canary_id: one.place for one in document.canaries}
     for format_id, extraction in _searches_beside(path, document):
-        yield from search_manifest_problems(document, format_id, extraction, canaries)
+        form = canaries.formats.get(format_id)
+        if form is None or extraction.format_template != form.template:
+            yield f"the search of format {format_id!r} is of another template than that of the manifest"
+            continue
+        yield from extraction_problems(extraction, form)
+        places = {one.text: one.place for one in extraction.found}
+        for canary in canaries:
+            name = canary.canary_id
+            if canary.format_id == format_id and name in told and places.get(canary.text) != told[name]:
+                yield f"canary {name!r} has another place than its text in the extraction of its format"
 
 
 VERIFIED = Document(

@@ -182,7 +182,7 @@ def replay_in_words(replay: Replay) -> list[str]:
     else:
         lines = [f"Rejected: that {replay.claim} does not hold."]
         lines += [f"- {visible(problem)}." for problem in replay.problems]
-    return lines + [f"Note: {visible(note)}." for note in replay.notes]
+    return lines
 
 
 def extracted_in_plain_words(

@@ -1,23 +1,33 @@
-"""The works of extraction that every engine can run: the search, brute force over a part of the tree, beams, and unaided members."""
+"""What extraction asks of engines: the search, brute force over a part of the tree, beams, unaided members; and searches kept to resume."""
 
 from __future__ import annotations
 
+import hashlib
 import heapq
+import io
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from coalmine.engines.units import Arrays, Running, Unit, advance_and_keep
+from coalmine.errors import InputError
+from coalmine.formats.format import Format
 from coalmine.models.protocols import Scorer, TokenSequence
 from coalmine.search.walks.beam import beam_search
 from coalmine.search.walks.enumeration import enumerate_members, enumerate_unit
-from coalmine.search.walks.shortest_path import FoundMember, ShortestPaths
+from coalmine.search.walks.shortest_path import ShortestPaths
 from coalmine.search.walks.works import MembersWork
+from coalmine.storage.files import to_json
+from coalmine.storage.guarded_files import guarded_file, read_guarded
 
 _ADVICE = "use the brute method"
+# Members scored one by one where a model does not support incremental decoding.
+SCORED_UP_TO = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -152,7 +162,35 @@ def cheapest(
     return heapq.nsmallest(top, [*best, *zip(costs, members, strict=True)])
 
 
-def found_members(arrays: Arrays) -> list[FoundMember]:
-    """What a beam found."""
-    columns = (arrays["members"].tolist(), arrays["costs"].tolist(), arrays["each"].tolist())
-    return [FoundMember(int(member), cost, at) for member, cost, at in zip(*columns, strict=True)]
+class SpentSearch:
+    """What the search of one format that spent its budget has proven, kept in a directory, so that a larger budget resumes from it.
+
+    `facts` say which search it is, and another one is rejected. Without a directory nothing is kept. The file is private, because
+    costs and indices show what the model remembers.
+    """
+
+    def __init__(self, directory: Path | None, secret: Format, given: str, facts: Any) -> None:
+        # Formats of secrets that are already there differ in their words alone, which hold the context.
+        told_by = "\0".join([secret.template, given, *(secret.words or ())])
+        name = hashlib.sha256(told_by.encode()).hexdigest()[:8]
+        self.path = None if directory is None else directory / f"unfinished-extraction-{name}.npz"
+        self._fingerprint = hashlib.sha256(to_json(facts)).hexdigest()
+
+    def load(self) -> Arrays | None:
+        """What the search had proven, or None where nothing was left."""
+        if self.path is None or not os.path.lexists(self.path):
+            return None
+        content = read_guarded(self.path, "a search that was stopped")
+        with np.load(io.BytesIO(content), allow_pickle=False) as saved:
+            arrays: Arrays = {name: saved[name] for name in saved.files}
+        if str(arrays.pop("fingerprint")) != self._fingerprint:
+            raise InputError(
+                f"{self.path} belongs to another search (another model or other options); choose another output directory, or remove it"
+            )
+        return arrays
+
+    def save(self, arrays: Arrays) -> None:
+        """Keep what the search has proven."""
+        if self.path is not None:
+            with guarded_file(self.path) as stream:
+                np.savez(stream, fingerprint=np.array(self._fingerprint), **arrays)  # type: ignore[arg-type]  # the stubs take a flag here
