@@ -10,6 +10,7 @@ from coalmine.evidence.budget import Decisions, Suspicion
 from coalmine.evidence.charts import Chart
 from coalmine.evidence.details import AcrossRuns, Detail
 from coalmine.evidence.findings import Catalog, Finding
+from coalmine.evidence.measures import Measure, Rule
 from coalmine.evidence.policy import PolicySection
 from coalmine.evidence.replies import Reply
 from coalmine.evidence.run import Run
@@ -57,7 +58,8 @@ class Audit:
 
     Another package names its audit in the entry point group `coalmine.audits`.
 
-    >>> from coalmine.evidence.findings import Entry
+    >>> from coalmine.evidence.measures import Measure, Rule
+    from coalmine.evidence.findings import Entry
     >>> catalog = Catalog({"TOY9": Entry("Toys were not tested", "Run `toys play`.", docs="https://toys.example/TOY9")})
     >>> toys = Audit(name="toys", command="toys play", catalog=catalog, not_tested=NotTested("TOY9", "Nobody played."))
     >>> toys.name
@@ -85,6 +87,11 @@ class Audit:
     doubts: Callable[[Run], str | None] = lambda _: None
     incomplete: Callable[[Run], str | None] = lambda _: None
     incomplete_settle: Callable[[Run], str] | None = None
+    # What replaces the tests, findings, replies and rules above: measures, the rules on them, and entries of the catalog of findings for
+    # audits of other packages, by the keys of their measures.
+    measures: Callable[[Run], Iterable[Measure]] = lambda _: ()
+    rules: tuple[Rule, ...] = ()
+    entries: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def tested_in(self, run: Run) -> bool:
         """Whether a run has results of this audit."""

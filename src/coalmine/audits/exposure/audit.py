@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from coalmine.audits.exposure import policy
+from coalmine.audits.exposure import policy, report
 from coalmine.audits.exposure.catalog import CATALOG
 from coalmine.audits.exposure.control_findings import control_findings, control_suspicions
 from coalmine.audits.exposure.coverage import left_unmeasured
+from coalmine.audits.exposure.data_checks import data_measures
 from coalmine.audits.exposure.data_findings import data_findings, shown_elsewhere
 from coalmine.audits.exposure.figures import (
     CANARY_COLUMNS,
@@ -99,6 +100,8 @@ EXPOSURE = Audit(
     figures=lambda run: (exposure_figure(run), histogram_figure(run)),
     details=exposure_details,
     policy=policy.SECTION,
+    measures=lambda run: [*report.measures(run), *data_measures(run)],
+    rules=report.RULES,
     doubts=shown_elsewhere,
     incomplete=left_unmeasured,
     incomplete_settle=policy.incomplete_settle,

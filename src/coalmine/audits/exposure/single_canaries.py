@@ -24,6 +24,13 @@ class FoundPlace(NamedTuple):
 
 def canary_suspicions(run: Run) -> Iterator[Suspicion]:
     """One test per canary that was trained on; its exposure and its extraction are one question."""
+    for name, p_value in canary_p_values(run).items():
+        yield Suspicion("canary", (name,), p_value)
+
+
+def canary_p_values(run: Run) -> dict[str, float]:
+    """The p-value of each canary that was trained on; its exposure and its extraction are one question."""
+    p_values: dict[str, float] = {}
     document = run.first(EXPOSURES)
     exposures = {one.result.canary_id: one for one in (judged(document) if document else ())}
     placed = (one for located in run.all(VERIFIED) for one in places_of(run, located))
@@ -41,7 +48,8 @@ def canary_suspicions(run: Run) -> Iterator[Suspicion]:
         else:
             p_value = min(1.0, 2.0 * min(exposure.p_value, by_place))
         if found or (exposure is not None and exposure.known):
-            yield Suspicion("canary", (name,), p_value)
+            p_values[name] = p_value
+    return p_values
 
 
 def extracted_canaries(run: Run) -> set[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from coalmine.audits.exposure.verdict import hits_of
-from coalmine.audits.extraction import policy
+from coalmine.audits.extraction import policy, report
 from coalmine.audits.extraction.extracted_together import extraction_suspicions
 from coalmine.audits.extraction.figures import extraction_figure
 from coalmine.audits.extraction.findings import CATALOG, extraction_findings
@@ -127,5 +127,7 @@ EXTRACTION = Audit(
     figures=lambda run: [extraction_figure(run)],
     details=extraction_details,
     policy=policy.SECTION,
+    measures=report.measures,
+    rules=report.RULES,
     incomplete=policy.incomplete,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from coalmine.audits.exposure.verdict import remembered_clause
-from coalmine.audits.membership import policy
+from coalmine.audits.membership import policy, report
 from coalmine.audits.membership.figures import membership_figures
 from coalmine.audits.membership.findings import CATALOG, membership_findings, membership_suspicions, no_claim
 from coalmine.audits.membership.results import MEMBERSHIPS
@@ -44,5 +44,7 @@ MEMBERSHIP = Audit(
     sentences=_sentences,
     figures=membership_figures,
     policy=policy.SECTION,
+    measures=report.measures,
+    rules=report.RULES,
     incomplete=policy.incomplete,
 )

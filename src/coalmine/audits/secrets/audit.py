@@ -8,7 +8,7 @@ import msgspec
 
 from coalmine.audits.exposure.figures import exposure_figure_of
 from coalmine.audits.exposure.results import EXPOSURES, Exposures, FormatFacts
-from coalmine.audits.secrets import policy
+from coalmine.audits.secrets import policy, report
 from coalmine.audits.secrets.findings import CATALOG, SECRET, secret_findings, secret_suspicions
 from coalmine.audits.secrets.judging import secrets_of
 from coalmine.audits.secrets.table import secret_details
@@ -60,4 +60,6 @@ SECRETS = Audit(
     figures=_figures,
     details=secret_details,
     policy=policy.SECTION,
+    measures=report.measures,
+    rules=report.RULES,
 )

@@ -1,0 +1,184 @@
+"""`Measure`: what an audit says about one thing; findings, the first screen, the gate and exports are all made of measures.
+
+All measures that could accuse a model share one error: each has the probability of as much without memorization, and Holm's procedure
+judges them together, so that the probability that a report accuses a model that memorized nothing is at most `LEVEL`, however many
+canaries, formats, populations and audits it has. A gate may err as often.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from coalmine.evidence.limits import widened_low
+from coalmine.records import Estimate
+from coalmine.records.estimate import chance_text
+from coalmine.statistics.multiple_tests import holm
+
+LEVEL = 0.025
+Status = Literal["found", "not_measured", "not_tested", "clear"]
+Test = tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure:
+    """One number about one thing, or a remark about the results themselves.
+
+    Attributes:
+        key: its entry of the catalog, such as "membership.auc", which rules of a policy name too.
+        name: what it is about, in words.
+        estimate: the number; None for a remark.
+        p_value: the probability of as much without memorization; None for what accuses nobody.
+        is_test: whether this probability is one of the tests of a report, or only one for rules.
+        test: the kind of test and what is tested; measures of the same test share its p-value, and the kinds share the error.
+        weight: the share of this kind of test in the error, where others have 1.
+        about: the ids of canaries, users or models that it is about. What another measure shows of them keeps it from being clear.
+        status: what the report says of it, where no test decides that.
+        says: the sentence about it, without a period; by default that of the estimate.
+        doubt: why it would not be good news that nothing is shown.
+        but: what the first screen adds if it is found.
+        if_clear: what is still possible if it is clear, in a clause.
+        size: what the severity goes by; by default the upper limit of the estimate.
+        n: how many canaries it rests on, where it is about several.
+        copies: how often these were trained on.
+        ceiling: the most that could have been shown: nothing is said about a limit above it.
+        lower: the lower limit at a confidence, where it is not that of a widened interval.
+        source: what it was made of, for the chance of its rule.
+
+    >>> Measure(key="toys.broken", name="ducks", says="3 of 4 are broken", p_value=0.001).words
+    'ducks: 3 of 4 are broken, which chance gives with probability 0.001'
+    """
+
+    key: str
+    name: str = ""
+    estimate: Estimate | None = None
+    p_value: float | None = None
+    is_test: bool = True
+    test: Test = ()
+    weight: float = 1.0
+    about: tuple[str, ...] = ()
+    status: Status | None = None
+    says: str = ""
+    doubt: str = ""
+    but: str = ""
+    if_clear: str = ""
+    size: float | None = None
+    n: int = 0
+    copies: int | None = None
+    ceiling: float = math.inf
+    lower: Callable[[float], float] | None = None
+    source: Any = None
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether there is a number, or a remark that needs none."""
+        return self.estimate is None or self.estimate.status != "not_measured"
+
+    @property
+    def words(self) -> str:
+        """What it is about, and what was found of it."""
+        said = self.says or ("" if self.estimate is None else self.estimate.statement)
+        chance = (
+            ""
+            if self.p_value is None
+            else f", which chance gives with probability {chance_text(self.p_value)}"
+        )
+        return ": ".join(filter(None, (self.name, said))) + chance
+
+    @property
+    def high(self) -> float:
+        """The upper limit of its number; infinite where nothing is known."""
+        return math.inf if self.estimate is None or self.estimate.high is None else self.estimate.high
+
+    def low_at(self, confidence: float) -> float:
+        """The lower limit of its number at a confidence."""
+        if self.lower is not None:
+            return self.lower(confidence)
+        return -math.inf if self.estimate is None else widened_low(self.estimate, confidence)
+
+    @property
+    def test_name(self) -> Test:
+        """What tells its test from all others."""
+        return self.test or (self.key, self.name, *self.about)
+
+
+class Decisions(NamedTuple):
+    """Which tests are shown within the error of the report, and the p-value that each needed or would have needed."""
+
+    shown: frozenset[Test]
+    levels: dict[Test, float]
+
+    def shows(self, measure: Measure) -> bool:
+        """Whether the test of a measure is shown; False for one that was not tested."""
+        return measure.p_value is not None and measure.is_test and measure.test_name in self.shown
+
+
+def decide(measures: Sequence[Measure], level: float = LEVEL) -> Decisions:
+    """Judge all tests of a report together.
+
+    Each kind of test has a share of the error in proportion to its weight, which its tests divide; kinds without a test leave theirs
+    to the others. Of several measures of one test the largest p-value counts.
+
+    >>> one, other = (Measure(key="canary", name=name, p_value=p) for name, p in (("a", 1e-6), ("b", 0.3)))
+    >>> decided = decide([one, other])
+    >>> decided.shows(one), decided.shows(other)
+    (True, False)
+    """
+    tests: dict[Test, tuple[float, float]] = {}
+    for one in measures:
+        if one.p_value is not None and one.is_test and one.status is None:
+            known = tests.get(one.test_name, (0.0, 0.0))[0]
+            tests[one.test_name] = (max(known, min(1.0, one.p_value)), one.weight)
+    sizes = Counter(name[0] for name in tests)
+    found = holm(
+        [p_value for p_value, _ in tests.values()],
+        level,
+        [weight / sizes[name[0]] for name, (_, weight) in tests.items()],
+    )
+    shown = frozenset(name for name, is_shown in zip(tests, found.shown, strict=True) if is_shown)
+    return Decisions(shown, dict(zip(tests, found.levels, strict=True)))
+
+
+def bonferroni(measures: Sequence[Measure], _limit: float) -> float:
+    """The probability of evidence as strong as the strongest of these without memorization, at most; 1 where none has a p-value."""
+    p_values = [one.p_value for one in measures if one.p_value is not None]
+    return min(1.0, len(p_values) * min(p_values)) if p_values else 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """A limit that a policy may have: `at_most = 10.0` below `[exposure]` is the rule "exposure.at_most" on the measures `of`.
+
+    Attributes:
+        key: its section and key in a policy.
+        of: the key of the measures that it limits.
+        also: the key of measures that say what these leave out.
+        says: what it asks for, with {limit}; also the comment in the template of a policy.
+        example: a usual limit, which the template has.
+        most: the largest limit that there can be.
+        settle: what decides a rule that is not shown either way.
+        chance: the probability, at most, of evidence as strong against it without memorization, given its measures and the limit.
+        doubt: why it proves nothing that all measures are within the limit, given them and the error that is allowed.
+        by_violation: whether its measures are bounds from below, so that it holds where no violation was shown.
+        in_all: whether the limit is one for the sum of all measures, such as a number of canaries.
+        about_canaries: whether it is about canaries, which say nothing where training never saw them.
+
+    >>> Rule(key="toys.at_most", of="toys.broken", says="at most {limit:g} broken", example=3, settle="play more").most
+    inf
+    """
+
+    key: str
+    of: str
+    says: str
+    example: float
+    settle: str
+    most: float = math.inf
+    chance: Callable[[Sequence[Measure], float], float] = bonferroni
+    doubt: Callable[[Sequence[Measure], float], str] = lambda _measures, _level: ""
+    also: str = ""
+    by_violation: bool = False
+    in_all: bool = False
+    about_canaries: bool = False

@@ -1,0 +1,103 @@
+"""`conclusion_of`: the first screen of a report, from its findings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from coalmine.reports.catalog import catalog
+from coalmine.reports.judge import Finding
+
+Tone = Literal["bad", "warn", "open", "good"]
+# The worst first.
+TONES: tuple[Tone, ...] = ("bad", "warn", "open", "good")
+_TONE_OF: dict[str, Tone] = {
+    "critical": "bad",
+    "high": "bad",
+    "medium": "warn",
+    "low": "warn",
+    "info": "open",
+    "pass": "good",
+}
+TO_DO = "What should I do?"
+# The verdict where no finding has a sentence for it.
+_NO_LEAK = {
+    "good": "No leak was found in what was tested.",
+    "open": "What was tested shows no leak, and does not rule one out.",
+    "none": "It cannot be said whether it leaks: what was tested neither shows a leak nor rules one out.",
+}
+_NOTHING_TESTED = "Nothing was tested, so it is not known what the model remembers."
+_TO_DO_FIRST = {
+    "critical": "Do not release it",
+    "high": "Reduce what it remembers",
+    "medium": "Look closer",
+}
+
+
+class Answer(NamedTuple):
+    """The answer to a question of the first screen, in a few words and in a sentence."""
+
+    question: str
+    answer: str
+    detail: str
+    tone: Tone
+
+
+class Conclusion(NamedTuple):
+    """The verdict in a sentence or two, and an answer to each question that was asked; the last one says what to do."""
+
+    sentence: str
+    tone: Tone
+    answers: tuple[Answer, ...]
+
+
+def conclusion_of(findings: Sequence[Finding]) -> Conclusion:
+    """What the findings amount to; nothing that was not tested or not measured is called safe.
+
+    Each question has the answer of its worst finding. One that was not tested is left out where others were.
+    """
+    worst = {one.question: one for one in reversed(findings) if one.answer}
+    order = dict.fromkeys(entry.question for entry in catalog().values())
+    asked = [worst[question] for question in order if question in worst]
+    if any(one.status != "not_tested" for one in asked):
+        asked = [one for one in asked if one.status != "not_tested"]
+    spoiled = next((one for one in findings if one.discredits == "report"), None)
+    doubted = next((one for one in findings if one.discredits == "good news"), None)
+    doubt = "" if doubted is None else catalog()[doubted.key].verdict
+    answers = [_answer(one, doubt) for one in asked]
+    if spoiled is not None:
+        to_do = Answer(TO_DO, "Mend the measurement", spoiled.advice, "bad")
+        return Conclusion(_with_doubt(catalog()[spoiled.key].verdict, doubt), "bad", (*answers, to_do))
+    tone: Tone = min((one.tone for one in answers), key=TONES.index, default="open")
+    sentence = " ".join(dict.fromkeys(one.sentence for one in asked if one.sentence))
+    if not sentence:
+        some = "open" if any(one.tone == "good" for one in answers) else "none"
+        sentence = _NO_LEAK["good" if tone == "good" else some] if asked else _NOTHING_TESTED
+    return Conclusion(_with_doubt(sentence, doubt), tone, (*answers, _to_do(findings)))
+
+
+def _with_doubt(sentence: str, doubt: str) -> str:
+    return f"{sentence} But {doubt}" if doubt else sentence
+
+
+def _answer(one: Finding, doubt: str) -> Answer:
+    """The answer that a finding gives; good news is open where there is a reason to doubt it."""
+    tone = _TONE_OF[one.severity]
+    if doubt and tone == "good":
+        detail = f"{doubt[:1].upper()}{doubt[1:]} {one.evidence}"
+        return Answer(one.question, "Cannot be said", detail, "open")
+    return Answer(one.question, one.answer, one.evidence, tone)
+
+
+def _to_do(findings: Sequence[Finding]) -> Answer:
+    for one in findings:
+        if one.status == "found" and one.severity in _TO_DO_FIRST:
+            if one.discredits:
+                return Answer(TO_DO, "Mend the measurement", one.advice, "warn")
+            tone: Tone = "bad" if one.severity == "critical" else "warn"
+            return Answer(TO_DO, _TO_DO_FIRST[one.severity], one.advice, tone)
+    for one in findings:
+        if one.status in {"not_measured", "not_tested"} and catalog()[one.key].first_step:
+            return Answer(TO_DO, "Measure more", one.advice, "open")
+    again = "Measure again whenever data, training or model change, with `coalmine check`."
+    return Answer(TO_DO, "Keep measuring", again, "good")
