@@ -17,8 +17,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from coalmine.audits.defenses.measuring import defend
-from coalmine.audits.defenses.results import Bench, DefenseRow
+from coalmine.audits.defenses.measure import defend
+from coalmine.audits.defenses.records import Bench, DefenseRow
 from coalmine.corpus.planting.options import PlantOptions
 from coalmine.storage.files import whole_file
 

@@ -47,7 +47,7 @@ FILLED = {
         models.LoadOptions,
         TrainingOptions,
     ),
-    "defend": (coalmine.defend, audits.DefenseOptions, corpus.PlantOptions, TrainingOptions),
+    "defend": (coalmine.defend, audits.DefenseOptions, corpus.PlantOptions),
     "scan": (coalmine.scan, corpus.canaries_of_scan, corpus.canaries_of_records, corpus.NaturalOptions),
     "recite": (coalmine.recite, audits.RecitationOptions, models.LoadOptions),
     "provenance fit": (coalmine.fit_provenance, audits.read_users, audits.FitOptions),
@@ -110,10 +110,7 @@ EXCEPTIONS = {
         "repeated": "calls `repeated_sequences` instead, with this length",
     },
     "scan": {"format": "one of the `formats`"},
-    "defend": {
-        "defense": "one of the `defenses`",
-        **{f"dp_{name}": "one of the options in `training`" for name in ("clip", "unit", "seed", "rows")},
-    },
+    "defend": {"defense": "one of the `defenses`"},
     "dedup": {"no_exact": "makes `exact` None", "no_near": "makes `near` None"},
     "redact": {
         "format": "one of `formats`",

@@ -1,4 +1,4 @@
-from coalmine.audits.defenses.measuring import defend as defend
+from coalmine.audits.defenses.measure import defend as defend
 from coalmine.audits.exposure.measuring import expose as expose
 from coalmine.audits.exposure.results import ExposureResult as ExposureResult
 from coalmine.audits.extraction.certificate import verify_certificate as verify_certificate

@@ -19,6 +19,7 @@ PERSON = "quuxperson"
 NUMBERS = Format("{ssn}").sample(3, seed=5)
 FEW = ("--repeat", "1,2", "--canaries", "4", "--references", "20")
 SMALL = ("--hidden", "8", "--embedding", "8", "--epochs", "1")
+LITTLE = ("--training", "hidden=8", "--training", "embedding=8", "--training", "epochs=1")
 ONCE = ("--seeds", "1", "--method", "references", "--sequences", "0")
 SHADOWS = (
     "--preset",
@@ -106,7 +107,7 @@ def commands(at, model):
         "dedup": ["dedup", at / "planted" / "corpus.txt", "-o", at / "deduplicated", "--overwrite"],
         "redact": ["redact", at / "planted" / "corpus.txt", "-f", FORM, "-o", at / "redacted", "--overwrite"],
         "crosscheck": ["crosscheck", at / "corpus.txt", "-o", at / "crosscheck", *PAIR, model, model.with_name("trained"), "--drop", "--overwrite"],
-        "defend": ["defend", at / "corpus.txt", "--defense", "dropout=0.5", "-f", FORM, *FEW, *SMALL, *ONCE, "-o", model.with_name("bench")],
+        "defend": ["defend", at / "corpus.txt", "--defense", "dropout=0.5", "-f", FORM, *FEW, *LITTLE, *ONCE, "-o", model.with_name("bench")],
         "scan": ["scan", at / "numbers.jsonl", "-o", at / "scanned", "--user-field", "user", "-f", FORM, "--overwrite"],
         "scan --records": ["scan", "--records", at / "people.csv", "--template", "{name} has {ssn}", "-o", at / "records", "--overwrite"],
         "expose, of secrets": ["expose", model, at / "scanned" / "secrets.json", "--method", "references", "-o", audit / "secrets-exposure"],

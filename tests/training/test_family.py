@@ -187,7 +187,7 @@ def test_the_text_travels_with_the_work(tmp_path):
     sent = pickle.loads(pickle.dumps(work))
     with open_engine("here") as engine:
         [outcome] = engine.map(sent, [sent.unit(0)])
-    assert sorted(outcome.value()) == ["config", "record", "weights"]
+    assert sorted(outcome.value()) == ["config", "record", "seconds", "weights"]
 
 
 def test_what_is_kept_does_not_change_while_the_training_goes_on(tmp_path):

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-from coalmine.audits.defenses.defense import defenses_in_words
 from coalmine.audits.defenses.options import DefenseOptions
+from coalmine.audits.defenses.recipes import defenses_in_words
 from coalmine.cli.options import Corpus, CorpusFields, format_option, out_option
 from coalmine.cli.output import placed
 from coalmine.cli.runner import Session, command
-from coalmine.cli.taking import Arguments, Changes, Part
+from coalmine.cli.taking import Arguments, Part
 from coalmine.corpus.planting.options import PlantOptions
 from coalmine.engines.options import EngineOptions
-from coalmine.records.options import Option
-from coalmine.training.options import TrainingOptions
-from coalmine.training.private.options import PREFIX, PrivateOptions
+from coalmine.records.options import Option, named_values
 
 REPORT_FILE = "report.html"
 
@@ -47,11 +45,11 @@ class Defend(Arguments, frozen=True, kw_only=True):
         ),
     ] = None
     training: Annotated[
-        dict[str, Any], Changes(TrainingOptions, without=("seed", "threads", "device", "holdout"))
-    ]
-    private: Annotated[
-        dict[str, Any], Changes(PrivateOptions, without=("epsilon", "noise", "delta"), prefix=PREFIX)
-    ]
+        list[str] | None,
+        Option(
+            "NAME=VALUE, an option of `coalmine train` for all models, such as epochs=5; may be given many times."
+        ),
+    ] = None
     columns: CorpusFields
     running: EngineOptions
 
@@ -63,8 +61,8 @@ def defend(given: Defend, session: Session) -> None:
     Writes DIR/defenses.json and DIR/report.html, the planted corpus to DIR/planted, and each model with its audit beside it to
     DIR/trainings. Run the same command again to resume a run that was stopped, or with further defenses to add them.
     """
-    from coalmine.audits.defenses import table as tables
-    from coalmine.audits.defenses.measuring import DEFAULT_FORMAT, defend
+    from coalmine.audits.defenses import report as shown
+    from coalmine.audits.defenses.measure import DEFAULT_FORMAT, defend
     from coalmine.audits.runs import read_runs
     from coalmine.reports.page.html import report_page
     from coalmine.storage.files import write_bytes
@@ -79,15 +77,17 @@ def defend(given: Defend, session: Session) -> None:
         planting=given.planting,
         preset=given.preset,
         base=given.base,
-        training={**given.training, **given.private},
+        training=named_values(given.training or ()),
         engine=session.engine,
         progress=session.progress(),
         record=lambda made: session.record(seed=made.settings.seed, corpus_sha256=made.corpus_sha256),
     )
     report = given.out / REPORT_FILE
     write_bytes(report, report_page(read_runs(given.out)).encode())
-    for table in (tables.defense_table(bench), tables.difference_table(bench), tables.copies_table(bench)):
-        if table is not None:
-            session.say(table, "")
-    session.say(*tables.in_plain_words(bench), placed("Open the report", report))
+    session.say(shown.DEFENSES_TABLE.terminal(bench.rows), "")
+    compared = [row for row in bench.rows[1:] if row.trainings]
+    if compared:
+        session.say(shown.DIFFERENCES_TABLE.terminal(compared), "")
+    session.say(shown.copies_table(bench).terminal(bench.rows), "")
+    session.say(*shown.in_plain_words(bench), placed("Open the report", report))
     session.document(bench)

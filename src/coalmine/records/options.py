@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from typing import Any, NamedTuple, Self, get_type_hints
 
@@ -27,6 +28,26 @@ class Option(NamedTuple):
     in_bytes: bool = False
     # For a field that may be None: the help of the option that makes it so, such as `--no-near`.
     off: str | None = None
+
+
+def named_values(texts: Iterable[str]) -> dict[str, Any]:
+    """Options as a command line names them, NAME=VALUE each: numbers, true or false, and texts.
+
+    >>> named_values(["hidden=64", "learning-rate=1e-3", "shuffle=false", "tokens=words"])
+    {'hidden': 64, 'learning_rate': 0.001, 'shuffle': False, 'tokens': 'words'}
+    """
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        if not name or not value:
+            raise InputError(
+                f"an option is a name and a value, such as epochs=5, got {text!r}; write NAME=VALUE"
+            )
+        try:
+            found[name.strip().replace("-", "_")] = msgspec.json.decode(value)
+        except msgspec.DecodeError:
+            found[name.strip().replace("-", "_")] = value
+    return found
 
 
 SEED = Option("The root of all randomness: the same seed gives the same files.", decides=True, least=0)

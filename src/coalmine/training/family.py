@@ -41,6 +41,8 @@ class TrainedModel(msgspec.Struct, frozen=True, kw_only=True):
     record: TrainingRecord
     # False where the directory already held the very same training, finished.
     trained_now: bool
+    # What it took since it was last resumed; None where it was there already.
+    seconds: float | None = None
 
 
 class Goal(NamedTuple):
@@ -178,7 +180,7 @@ class _Family:
             record = save_trained(arrays, directory)
             if directory != self._out:
                 Ledger(directory).forget()  # the same training, begun there alone
-        return TrainedModel(path=directory, record=record, trained_now=True)
+        return TrainedModel(path=directory, record=record, trained_now=True, seconds=float(arrays["seconds"]))
 
 
 def _finished(directory: Path) -> TrainingRecord | None:

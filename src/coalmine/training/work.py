@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -95,12 +96,14 @@ class TrainingWork(NamedTuple):
         return self._run
 
     def _run(self, unit: Unit, running: Running) -> Arrays:
+        began = time.perf_counter()
         options, watch, label, *_ = self.members[unit.payload]
         data = tokenized(self._text(unit.payload), options)
         run = _kind_of_run(options)(data, options, running, watch=watch, size=unit.size, label=label)
         files, record = run.finish()
         contents = {"weights": files.weights, "config": files.config, "record": sealed(with_card(record))}
-        return {name: np.frombuffer(content, dtype=np.uint8) for name, content in contents.items()}
+        arrays = {name: np.frombuffer(content, dtype=np.uint8) for name, content in contents.items()}
+        return {**arrays, "seconds": np.array(time.perf_counter() - began)}
 
     def _text(self, place: int) -> TrainingText:
         """What one of them is trained on."""

@@ -4,13 +4,11 @@ import msgspec
 
 from coalmine import Estimate
 from coalmine.audits import Bench, DefenseOptions
-from coalmine.audits.defenses.defense import chosen_defenses, parse_defense
-from coalmine.audits.defenses.results import BenchCanary, BenchedModel
-from coalmine.audits.defenses.rows import with_rows
+from coalmine.audits.defenses.recipes import chosen_defenses, parse_defense
+from coalmine.audits.defenses.records import BenchCanary, BenchedModel, with_rows
 from coalmine.corpus import PlantOptions
 from coalmine.records.privacy import DescribedClaim
 from coalmine.statistics import judge_claim
-from coalmine.training.options import TrainingOptions
 
 COPIES = (1, 1, 1, 1, 1, 1, 1, 1, 4, 4, 4, 4, 4, 4, 4, 4)
 
@@ -44,7 +42,6 @@ def model(
         defense=defense,
         seed=seed,
         folder=f"{defense.replace('=', '-')}-seed{seed}",
-        key=f"{defense} {seed}",
         model={"name": defense},
         seconds=1.5 + seed,
         corpus="planted",
@@ -69,7 +66,7 @@ def bench(models, defenses, **changes):
         defenses=chosen_defenses([parse_defense(one) for one in defenses]),
         settings=DefenseOptions(seeds=2),
         planting=PlantOptions(),
-        training=TrainingOptions(),
+        training={"epochs": 2},
         bound_confidence=0.99,
         most_bits=13.3,
         canaries=tuple(

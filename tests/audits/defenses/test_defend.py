@@ -2,7 +2,6 @@
 
 import json
 import os
-import pickle
 import signal
 import statistics
 
@@ -13,13 +12,10 @@ from safetensors.torch import load_file
 
 from coalmine import ScriptedModel, defend, load_model, read_runs, score_texts, verify_run
 from coalmine.audits import read_bench, read_exposures, read_membership, read_recitation
-from coalmine.audits.defenses.defense import parse_defense
-from coalmine.audits.defenses.recipes import BenchRecipe
-from coalmine.audits.defenses.training import BenchTraining, BenchWork
+from coalmine.audits.defenses.auditing import Auditor
 from coalmine.audits.extraction.results import read_verified
 from coalmine.corpus import CanarySet, PlantOptions, read_documents, write_embedded_corpus
 from coalmine.errors import CorpusError, InputError
-from coalmine.training.data import Documents, text_of
 from coalmine.training.finetuning.record import read_finetuning
 from coalmine.training.record import read_training
 from integrations.tiny_training import tiny_gpt2
@@ -189,23 +185,18 @@ def test_a_report_is_about_the_bench_and_verify_about_all_of_its_files(folder):
     assert verify_run(folder / "bench").sound
 
 
-def test_further_defenses_train_only_themselves_and_others_are_not_forgotten(folder, monkeypatch):
-    ran = []
-    monkeypatch.setattr(
-        BenchWork, "save", lambda self, unit, arrays: ran.append(unit.payload) or _saved(self, unit, arrays)
-    )
+def test_what_is_there_is_not_trained_again_and_another_bench_is_refused(folder):
+    weights = {one: one.stat().st_mtime_ns for one in (folder / "bench").rglob("model.safetensors")}
     before = (folder / "bench" / "defenses.json").read_bytes()
     bench_of(folder)
-    assert (folder / "bench" / "defenses.json").read_bytes() == before
-    assert not ran
     with pytest.raises(InputError, match="name all that it has"):
         bench_of(folder, ["dedup"])
     with pytest.raises(InputError, match="other options"):
         bench_of(folder, training={**TINY, "epochs": 1})
+    with pytest.raises(InputError, match="other options"):
+        bench_of(folder, training={**TINY, "dp_clip": 0.5})
     assert (folder / "bench" / "defenses.json").read_bytes() == before
-
-
-_saved = BenchWork.save
+    assert {one: one.stat().st_mtime_ns for one in weights} == weights
 
 
 @pytest.fixture
@@ -265,31 +256,25 @@ def test_trainings_of_the_user_can_take_the_place_of_ours(small):
     assert (judged.claimed_unit, judged.verdict.copies, claims.claim_p_value is None) == ("user", 1, False)
 
 
-def killed_after_one(self, unit, arrays):
-    """The first training is over and its model is there; the process is not."""
-    _saved(self, unit, arrays)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 def test_a_killed_run_resumes_where_it_was(small):
     given = {"seeds": 1, "sequences": 0}
     whole = bench_of(small, ["epochs=1"], **given)
     (small / "bench").rename(small / "whole")
     child = os.fork()
-    if not child:
-        BenchWork.save = killed_after_one
+    if not child:  # all are trained, and one is audited
+        audited, seen = Auditor.audited, []
+        Auditor.audited = lambda *asked: (
+            os.kill(os.getpid(), signal.SIGKILL) if seen else seen.append(1) or audited(*asked)
+        )
         bench_of(small, ["epochs=1"], **given)
         os._exit(0)
     assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
-    assert (small / "bench" / "unfinished.units").exists()
     assert not read_bench(small / "bench").finished
     resumed = bench_of(small, ["epochs=1"], **given)
-    assert not (small / "bench" / "unfinished.units").exists()
     assert without_time(resumed) == without_time(whole)
+    assert [one.seconds is None for one in resumed.models] == [False, True]
     more = bench_of(small, ["epochs=1", "int8", "unlearn"], **{**given, "seeds": 2})
-    assert [one.seconds for one in more.models if one.defense in {"none", "epochs=1"} and one.seed == 0] == [
-        one.seconds for one in resumed.models
-    ]
+    assert [one.seconds for one in more.models[::2][:2]] == [one.seconds for one in resumed.models]
     assert [row.trainings for row in more.rows] == [2, 2, 2, 2]
     assert more.bound_confidence > resumed.bound_confidence
 
@@ -299,31 +284,6 @@ def without_time(bench):
     for part in (*plain["models"], *plain["rows"]):
         del part["seconds"]
     return plain
-
-
-class NotStopped:
-    """A unit that runs to its end."""
-
-    def advance(self, amount=1, note=""):
-        pass
-
-    def kept(self):
-        return None
-
-    def keep(self, state):
-        pass
-
-
-def test_a_training_that_was_sent_to_a_worker_ends_alike(tmp_path):
-    recipe = BenchRecipe.of({**TINY, "epochs": 1}, preset="char-lstm", base=None, seed=0)
-    options = recipe.options({"dropout": 0.5}, "dropout=0.5", 1, 1e-9)
-    training = BenchTraining(parse_defense("dropout=0.5"), 1, tmp_path / "model", options)
-    work = BenchWork(recipe, {"planted": text_of(Documents(["to be", "or not"] * 9, None))}, (training,))
-    there = pickle.loads(pickle.dumps(work))
-    assert there.key(0) == work.key(0)
-    here, elsewhere = (one.prepare()(one.unit(0), NotStopped()) for one in (work, there))
-    assert here.keys() == elsewhere.keys()
-    assert all((here[name] == elsewhere[name]).all() for name in here if name != "seconds")
 
 
 def test_a_checkpoint_is_fine_tuned_in_full_and_with_lora(small):
@@ -344,15 +304,9 @@ def test_a_checkpoint_is_fine_tuned_in_full_and_with_lora(small):
     )
     assert [row.trainings for row in made.rows] == [1, 1, 1]
     assert made.row("lora=2").loss.mean > 0
-    assert (made.training, made.finetuning.epochs) == (None, 1)
-    with pytest.raises(InputError, match="is not known for the training of a checkpoint"):
+    assert made.training["lora_rank"] == 0
+    with pytest.raises(InputError, match="unknown option of fine-tuning 'dropout'"):
         bench_of(small, ["dropout=0.2"], **given)
-    with pytest.raises(InputError, match="the defense unlearn is for reference models"):
-        bench_of(small, ["unlearn"], **given)
-    with pytest.raises(InputError, match="the defense lora=2 is not known"):
-        bench_of(small, ["lora=2"])
-    with pytest.raises(InputError, match="dp_clip was given, and no defense trains privately with it"):
-        bench_of(small, ["epochs=1"], training={"dp_clip": 0.5})
 
 
 def test_canaries_may_be_of_text_that_never_occurs(small):
@@ -373,28 +327,26 @@ def test_canaries_may_be_of_text_that_never_occurs(small):
 
 
 @pytest.mark.parametrize(
-    ("names", "says"),
+    ("names", "training", "says"),
     [
-        ([], "at least one defense"),
-        (["none"], "at least one defense"),
-        (["dedup", "dedup"], "named twice"),
-        (["dropout"], "such as dropout=0.2"),
-        (["dropout=much"], "such as dropout=0.2"),
-        (["epochs=1.5"], "a whole number"),
-        (["quantize=1"], "values should be a whole number from 2 to 65,536, but is 1"),
-        (["dp=0"], "dp_epsilon must be a positive number"),
-        (["lora=8"], "not known for the training of a reference model"),
-        (["dedup=1"], "takes no value"),
-        (["magic"], "unknown defense 'magic'"),
-        (["mine=python:nothing"], "python:module:function"),
-        (["a/b=python:one:two"], "a name of its own"),
-        ("dedup", "put it in a list"),
+        (["none"], {}, "at least one defense"),
+        (["dedup", "dedup"], {}, "named twice"),
+        (["dropout=much"], {}, "such as dropout=0.2"),
+        (["epochs=1.5"], {}, "a whole number"),
+        (["quantize=1"], {}, "values should be a whole number from 2 to 65,536, but is 1"),
+        (["dp=0"], {}, "dp_epsilon must be a positive number"),
+        (["lora=8"], {}, "unknown training option 'lora_rank'"),
+        (["magic"], {}, "unknown defense 'magic'"),
+        (["a/b=python:one:two"], {}, "a name of its own"),
+        ("dedup", {}, "put it in a list"),
+        (["dedup"], {"seed": 1}, "seed is not an option of all trainings"),
+        (["dedup"], {"dp_clip": 0.5}, "dp_clip is not an option of all trainings"),
     ],
 )
-def test_what_cannot_be_a_bench_is_refused_in_one_sentence(tmp_path, names, says):
+def test_what_cannot_be_a_bench_is_refused_in_one_sentence(tmp_path, names, training, says):
     (tmp_path / "corpus.txt").write_text("some line\n")
     with pytest.raises(InputError, match=says):
-        defend(tmp_path / "corpus.txt", tmp_path / "bench", names)
+        defend(tmp_path / "corpus.txt", tmp_path / "bench", names, training=training)
     with pytest.raises(CorpusError, match=r"nowhere\.txt does not exist"):
         defend(tmp_path / "nowhere.txt", tmp_path / "bench", names)
     assert not (tmp_path / "bench").exists()

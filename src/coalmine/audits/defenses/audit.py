@@ -5,19 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from coalmine.audits.defenses import policy
-from coalmine.audits.defenses.figures import bench_figures
 from coalmine.audits.defenses.findings import CATALOG, bench_findings, bench_remarks, bench_suspicions
-from coalmine.audits.defenses.results import BENCHES
-from coalmine.audits.defenses.table import (
-    DIFFERENCE_COLUMNS,
-    MAIN_COLUMNS,
-    copies_cells,
-    copies_columns,
-    difference_cells,
-    main_cells,
-)
+from coalmine.audits.defenses.records import BENCHES
+from coalmine.audits.defenses.report import bench_details, bench_figures
 from coalmine.evidence.audit import Audit
-from coalmine.evidence.details import Detail
 from coalmine.evidence.findings import Finding, first
 from coalmine.evidence.replies import Reply, Topic
 from coalmine.evidence.run import Run
@@ -51,33 +42,6 @@ def _sentences(findings: Sequence[Finding]) -> Iterator[str]:
         yield "No defense is shown to lower exposure."
 
 
-def _details(run: Run, reveal: bool) -> Iterator[Detail]:
-    """The tables of a bench: all defenses, their differences from none, and exposure by copies."""
-    del reveal
-    section = "Defenses"
-    for _, bench in run.all(BENCHES):
-        yield Detail(
-            section=section,
-            columns=("defense", *MAIN_COLUMNS),
-            rows=[main_cells(row) for row in bench.rows],
-            caption="The mean loss over seeds (bits per character), and the median exposure (bits) with its interval over canaries",
-        )
-        yield Detail(
-            section=section,
-            title="Against no defense",
-            columns=("defense", *DIFFERENCE_COLUMNS, "frontier"),
-            rows=[difference_cells(row) for row in bench.rows[1:]],
-            caption="Differences in exposure (bits), paired by canary, and in loss (bits per character)",
-        )
-        yield Detail(
-            section=section,
-            title="By number of copies, and by seed",
-            columns=("defense", *copies_columns(bench)),
-            rows=[copies_cells(row, bench) for row in bench.rows],
-            caption="The median exposure of canaries that were planted this often, and the range of losses over seeds",
-        )
-
-
 DEFENSES = Audit(
     name="defenses",
     command="coalmine defend",
@@ -92,6 +56,6 @@ DEFENSES = Audit(
     replies=_replies,
     sentences=_sentences,
     figures=bench_figures,
-    details=_details,
+    details=bench_details,
     policy=policy.SECTION,
 )

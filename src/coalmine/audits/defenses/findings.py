@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from coalmine.audits.defenses.results import BENCHES, Bench, DefenseRow
-from coalmine.audits.defenses.table import lowers
+from coalmine.audits.defenses.records import BENCHES, Bench, DefenseRow
+from coalmine.audits.defenses.report import lowers
 from coalmine.evidence.budget import Decisions, Suspicion
 from coalmine.evidence.findings import Catalog, Entry, Finding
 from coalmine.evidence.run import Run

@@ -11,18 +11,7 @@ from coalmine.errors import InputError
 
 
 class DefenseOptions(Options, frozen=True, kw_only=True):
-    """How defenses are compared; `settings` in defenses.json.
-
-    Attributes:
-        seeds: how many models are trained with each defense. One says nothing about how much a seed matters.
-        holdout: the share of documents that no model is trained on, by which all are validated.
-        method: how exposure is measured, as in `ExposureOptions`.
-        search: expansions that searching a format for its canaries may spend.
-        sequences: how many training sequences each model is asked to recite, at most; 0 for none.
-        delta: the delta at which epsilon is bounded, and that of private training.
-        confidence: the level of intervals and bounds, between 0 and 1.
-        seed: of the canaries and the held-out documents, and that of the first training; the others have the seeds after it.
-        fields: which fields of a row hold what; .txt has none.
+    """How defenses are compared; `settings` in defenses.json. The first training has the seed, and the others those after it.
 
     >>> DefenseOptions(seeds=1).holdout
     0.05
@@ -50,13 +39,12 @@ class DefenseOptions(Options, frozen=True, kw_only=True):
 
         checked_count(self.seeds, "seeds")
         checked_count(self.search, "search")
-        if self.sequences < 0:
-            raise InputError(f"sequences must be at least 0, got {self.sequences}; 0 asks for none")
-        if not 0 < self.holdout < 1:
-            raise InputError(
-                f"holdout must be above 0 and below 1, got {self.holdout}; defenses are compared by their loss on what is held out"
-            )
-        if self.method not in METHODS:
-            raise InputError(f"unknown method {self.method!r}: known are {', '.join(METHODS)}")
         checked_delta(self.delta)
         checked_confidence(self.confidence)
+        self._require(self.sequences >= 0, "sequences", "at least 0")
+        self._require(0 < self.holdout < 1, "holdout", "above 0 and below 1")
+        self._require(self.method in METHODS, "method", f"one of {', '.join(METHODS)}")
+        if self.fields.source is not None:
+            raise InputError(
+                "defenses are compared on single texts, and the fields name pairs; name the target as the text field"
+            )

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from coalmine.audits.defenses.results import BENCHES, Bench, DefenseRow
-from coalmine.audits.defenses.table import violates
+from coalmine.audits.defenses.records import BENCHES, Bench, DefenseRow
+from coalmine.audits.defenses.report import violates
 from coalmine.evidence.outcomes import (
     NO_VIOLATION,
     RuleOutcome,

@@ -1,149 +1,186 @@
-"""How the models of a bench are trained where a defense changes nothing: a reference model from the start, or a checkpoint further."""
+"""Defenses by their names: what each changes about the corpus, about the training, or about the trained model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, NamedTuple
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from coalmine.audits.defenses.defense import UNLEARN, Defense
-from coalmine.engines.units import Arrays, Run, Unit
 from coalmine.errors import InputError
-from coalmine.models.reference.tokens import ReferenceTokenizer
+from coalmine.models.plugins import PREFIX as FUNCTION
+from coalmine.models.plugins import NamedFunction
 from coalmine.randomness import child_seed
-from coalmine.training.data import TrainingText
-from coalmine.training.finetuning.base_checkpoint import Base, base_in
-from coalmine.training.finetuning.options import FinetuningOptions, finetuning_options
-from coalmine.training.finetuning.tuner import save_finetuned
-from coalmine.training.finetuning.work import FinetuningWork
-from coalmine.training.options import TrainingOptions, options_of
-from coalmine.training.private.options import PREFIX, private_options
-from coalmine.training.private.refusals import check_choices
-from coalmine.training.quantizing.options import QuantizeOptions
-from coalmine.training.work import Member, TrainingWork, save_trained
+from coalmine.training.private.options import PREFIX
 
-# What a defense, or the bench as a whole, decides.
+# Which corpus a model is trained on: the planted one, or what is left of it.
+CorpusName = Literal["planted", "dedup", "redact"]
+# What all others are compared with; it is always trained.
+NONE = "none"
+# The kind of a defense that is a function of the user's.
+OWN = "own"
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
+# What a defense decides, or the bench as a whole.
 _DECIDED = ("seed", "holdout", *(f"{PREFIX}{name}" for name in ("epsilon", "noise", "delta")))
-_NOISE_SEED, _UNIT = f"{PREFIX}seed", f"{PREFIX}unit"
-Options = TrainingOptions | FinetuningOptions
+# What private training does not take; as options of all trainings they are for the others.
+_NOT_PRIVATE = ("patience", "clip")
 
 
-class TrainingPiece(NamedTuple):
-    """One training as a unit of work, the function that runs it, and the function that writes what it ends with."""
+class DefenseKind(NamedTuple):
+    """What a defense that can be named does; one that neither changes an option nor alters a model changes the corpus."""
 
-    unit: Unit
-    prepare: Callable[[], Run]
-    save: Callable[[Arrays, Path], Any]
-    memory_bytes: int
+    # The option of `train`, of `finetune` or of what alters a model that gets its value; one without a value turns it on.
+    option: str = ""
+    # A value, for one that needs a value.
+    example: str | None = None
+    whole: bool = False
+    corpus: CorpusName = "planted"
+    # What makes its model from the one without a defense; none is trained then.
+    alters: Literal["quantize", "unlearn"] | None = None
 
-    @property
-    def key(self) -> str:
-        """Equal for two trainings exactly when both should end with the same model."""
-        return str(self.unit.inputs)
+
+KINDS: dict[str, DefenseKind] = {
+    NONE: DefenseKind(),
+    "dropout": DefenseKind("dropout", "0.2"),
+    "weight-decay": DefenseKind("weight_decay", "1e-4"),
+    "early-stopping": DefenseKind("patience", "1", whole=True),
+    "epochs": DefenseKind("epochs", "2", whole=True),
+    "quantize": DefenseKind("values", "256", whole=True, alters="quantize"),
+    "int8": DefenseKind("int8", alters="quantize"),
+    "unlearn": DefenseKind(alters="unlearn"),
+    "lora": DefenseKind("lora_rank", "8", whole=True),
+    "dedup": DefenseKind(corpus="dedup"),
+    "redact": DefenseKind(corpus="redact"),
+    "dp": DefenseKind(f"{PREFIX}epsilon", "8"),
+    "dp-noise": DefenseKind(f"{PREFIX}noise", "1"),
+}
 
 
-@dataclass(frozen=True, kw_only=True)
-class BenchRecipe:
-    """A way of training, which defenses change one option of.
+class Defense(msgspec.Struct, frozen=True, kw_only=True):
+    """One way of training, by the name that tables call it.
 
-    Attributes:
-        usual: the options where a defense changes nothing.
-        private: options that all private trainings have in common, with names that begin with dp_.
-        start: the directory of the checkpoint that is trained further, and `base` which one that is; None for reference models.
+    >>> parse_defense("dropout=0.2")
+    Defense(name='dropout=0.2', kind='dropout', value=0.2, function=None)
     """
 
-    usual: Options
-    private: Mapping[str, Any] = field(default_factory=dict)
-    start: Path | None = None
-    base: Base | None = None
-
-    @classmethod
-    def of(cls, given: Mapping[str, Any], *, preset: str, base: Path | None, seed: int) -> BenchRecipe:
-        """From the options that the user named."""
-        decided = next((name for name in given if name in _DECIDED), None)
-        if decided is not None:
-            raise InputError(
-                f"{decided} is decided by the defenses, or for the bench as a whole, and not by the options of training; leave it out there"
-            )
-        private = {name: value for name, value in given.items() if name.startswith(PREFIX)}
-        named = {name: value for name, value in given.items() if name not in private} | {"seed": seed}
-        if base is None:
-            return cls(usual=options_of(preset, named), private=private)
-        start = base.absolute()
-        return cls(usual=finetuning_options(named), private=private, start=start, base=base_in(start))
+    name: str
+    # A name of `KINDS`, or "own" for a function of the user's.
+    kind: str
+    value: float | None = None
+    # python:module:function, where the user's function was named so.
+    function: str | None = None
 
     @property
-    def tokenizer(self) -> TrainingOptions | None:
-        """The options that say which tokens texts are cut into; None for a checkpoint, which has a tokenizer."""
-        return self.usual if isinstance(self.usual, TrainingOptions) else None
+    def does(self) -> DefenseKind:
+        """What it does."""
+        return KINDS.get(self.kind, KINDS[NONE])
 
     @property
-    def by_user(self) -> bool:
-        """Whether the unit of privacy is the user."""
-        return self.private.get(_UNIT) == "user"
+    def options(self) -> dict[str, Any]:
+        """The option that it sets, of a training or of what alters a model."""
+        if not self.does.option:
+            return {}
+        value = True if self.value is None else int(self.value) if self.does.whole else self.value
+        return {self.does.option: value}
 
-    def options(self, changes: Mapping[str, Any], name: str, seed: int, delta: float) -> Options:
-        """The options of one training; `changes` are those of its defense, which is called `name`."""
-        private = {key: value for key, value in changes.items() if key.startswith(PREFIX)}
-        others = {key: value for key, value in changes.items() if key not in private}
-        unknown = next((key for key in others if key not in self.usual.__struct_fields__), None)
-        if unknown is not None:
-            what = (
-                "a checkpoint" if self.base is not None else "a reference model, and not a checkpoint (base)"
-            )
-            raise InputError(f"the defense {name} is not known for the training of {what}; leave it out")
-        options = type(self.usual)(**{**msgspec.structs.asdict(self.usual), **others, "seed": seed})
-        if not private:
-            return options
-        if isinstance(options, TrainingOptions):
-            # Patience and the clipping of batches are of the other trainings.
-            check_choices({"shuffle": options.shuffle})
-        shared = {**self.private, f"{PREFIX}delta": delta}
-        if shared.get(_NOISE_SEED) is not None:
+    def training(self, given: Mapping[str, Any], seed: int, delta: float) -> dict[str, Any]:
+        """The options of one of its trainings, by the names that `train` and `finetune` take; `given` are those of the bench."""
+        changes = {} if self.does.alters else self.options
+        private = any(name.startswith(PREFIX) for name in changes)
+        left_out = [name for name in given if (name in _NOT_PRIVATE if private else name.startswith(PREFIX))]
+        named = {name: value for name, value in given.items() if name not in left_out} | changes
+        noise = named.get(f"{PREFIX}seed")
+        if noise is not None:
             # Another noise for every training.
-            shared[_NOISE_SEED] = child_seed(shared[_NOISE_SEED], "defend", "noise", name, str(seed)) % 2**63
-        return msgspec.structs.replace(options, private=private_options({**shared, **private}))
+            named[f"{PREFIX}seed"] = child_seed(noise, "defend", "noise", self.name, str(seed)) % 2**63
+        return {**named, "seed": seed, **({f"{PREFIX}delta": delta} if private else {})}
 
-    def check_altering(self, defense: Defense) -> None:
-        """Refuse what cannot be made of a model of this recipe, before any is trained."""
-        altering = defense.altering()
-        if altering is None:
-            return
-        if defense.kind != UNLEARN:
-            QuantizeOptions(**altering)  # which says what is wrong with it
-        elif self.base is not None:
-            raise InputError(
-                f"the defense {UNLEARN} is for reference models, and not for a checkpoint (base); leave it out"
-            )
 
-    def check_private(self, defenses: Sequence[Defense]) -> None:
-        """Refuse options of private training where no defense is one."""
-        given = next(iter(self.private), None)
-        if given is not None and not any(
-            name.startswith(PREFIX) for one in defenses for name in one.changes()
-        ):
-            raise InputError(
-                f"{given} was given, and no defense trains privately with it; name one, such as dp=8, or leave {given} out"
-            )
+def defenses_in_words() -> str:
+    """The defenses that can be named, for help and messages.
 
-    def piece(self, text: TrainingText, options: Options, label: str) -> TrainingPiece:
-        """One training on a text."""
-        if isinstance(options, TrainingOptions):
-            work = TrainingWork(text, (Member(options, None, label=label),))
-            return TrainingPiece(work.unit(0), work.prepare, save_trained, work.memory_bytes)
-        if self.start is None or self.base is None:
-            raise TypeError("a checkpoint is fine-tuned, and there is none")
-        start, tuning = self.start, FinetuningWork(self.start, self.base, text, options)
-        return TrainingPiece(
-            tuning.unit(),
-            tuning.prepare,
-            lambda arrays, directory: save_finetuned(arrays, directory, start, options),
-            tuning.memory_bytes,
+    >>> defenses_in_words().split(", ")[:2]
+    ['none', 'dropout=0.2']
+    """
+    return ", ".join(
+        name if kind.example is None else f"{name}={kind.example}" for name, kind in KINDS.items()
+    )
+
+
+def parse_defense(given: str) -> Defense:
+    """A defense from the command line: a name, NAME=VALUE, or NAME=python:module:function for a training of the user's.
+
+    >>> parse_defense("mine=python:my_trainer:train").kind, parse_defense("weight-decay=0.0001").name
+    ('own', 'weight-decay=1e-4')
+    """
+    name, equals, text = given.partition("=")
+    if equals and text.startswith(FUNCTION):
+        NamedFunction.parse(text)  # which says what is wrong with it
+        return own_defense(name, text)
+    kind = KINDS.get(name)
+    if kind is None or (equals and kind.example is None):
+        raise InputError(
+            f"unknown defense {given!r}: known are {defenses_in_words()}, and NAME=python:module:function for a training of yours"
         )
+    if kind.example is None:
+        return Defense(name=name, kind=name)
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or value < 0 or (kind.whole and value != int(value)):
+        what = "a whole number" if kind.whole else "a number of at least 0"
+        raise InputError(
+            f"the defense {name} takes {what}, such as {name}={kind.example}, got {given!r}; give one"
+        )
+    return Defense(name=f"{name}={_shown(value)}", kind=name, value=value)
 
-    def with_tokenizer(self, text: TrainingText, tokenizer: ReferenceTokenizer | None) -> TrainingText:
-        """A text, to be read with the tokenizer of the bench if it has one of its own."""
-        return text if tokenizer is None else text._replace(tokenizer=tokenizer)
+
+def own_defense(name: str, function: str | None = None) -> Defense:
+    """A defense that is a function of the user's; with the name `none` it is what the others are compared with.
+
+    >>> own_defense("mine").name
+    'mine'
+    """
+    if _NAME.fullmatch(name) is None or (name in KINDS and name != NONE):
+        raise InputError(
+            f"a training of yours needs a name of its own, of letters, digits, - and _, got {name!r}; choose another"
+        )
+    return Defense(name=name, kind=OWN, function=function)
+
+
+def _shown(value: float) -> str:
+    if not 0 < value < 1e-3:
+        return f"{value:g}"
+    digits, _, exponent = f"{value:e}".partition("e")
+    return f"{digits.rstrip('0').rstrip('.')}e{int(exponent)}"
+
+
+def chosen_defenses(given: Sequence[Defense]) -> tuple[Defense, ...]:
+    """The defenses of a bench: `none` first, because all others are compared with it.
+
+    >>> [one.name for one in chosen_defenses([parse_defense("dedup")])]
+    ['none', 'dedup']
+    """
+    names = [one.name for one in given]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(f"the defense {twice} was named twice; name each once")
+    if names in ([], [NONE]):
+        raise InputError(
+            f"a bench needs at least one defense besides {NONE}; known are {defenses_in_words()}"
+        )
+    baseline = [one for one in given if one.name == NONE] or [Defense(name=NONE, kind=NONE)]
+    return (*baseline, *(one for one in given if one.name != NONE))
+
+
+def check_shared(training: Mapping[str, Any], defenses: Sequence[Defense]) -> None:
+    """Refuse options of all trainings that are not for the user to choose, or that none of these defenses takes."""
+    for name in training:
+        private = any(option.startswith(PREFIX) for one in defenses for option in one.options)
+        if name in _DECIDED or (name.startswith(PREFIX) and not private):
+            raise InputError(
+                f"{name} is not an option of all trainings of this bench: the defenses decide it, such as dp=8; leave it out"
+            )

@@ -1,0 +1,191 @@
+"""A bench as people see it: one row per defense, its difference from none, exposure by the number of copies, and the frontier."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from coalmine.audits.comparison.figures import EXPOSURE, frontier, frontier_in_words
+from coalmine.audits.defenses.records import BENCHES, Bench, DefenseRow
+from coalmine.evidence.charts import Axis, Chart, Rows, rounded
+from coalmine.evidence.details import Detail
+from coalmine.evidence.run import Run
+from coalmine.evidence.tables import Column, Table
+from coalmine.evidence.words import times_in_words
+from coalmine.records.estimate import rounded_down
+from coalmine.visible import visible
+
+_LOSS = "validation loss (bits per character)"
+_NAME = Column[DefenseRow]("defense", lambda row: row.defense.name)
+
+
+def _known(value: str | None) -> str:
+    return "not known" if value is None else value
+
+
+def _at_least(row: DefenseRow) -> str:
+    return "not known" if row.audited_epsilon is None else f"≥ {rounded_down(row.audited_epsilon)}"
+
+
+def _place(row: DefenseRow) -> str:
+    """Where it is in the figure of loss against exposure."""
+    if row.on_frontier is None:
+        return "not placed"
+    return "on it" if row.on_frontier else f"worse than {row.dominated_by[0]}"
+
+
+DEFENSES_TABLE = Table[DefenseRow](
+    (
+        _NAME,
+        Column("loss", lambda row: _known(row.loss and f"{row.loss.mean:.3f}")),
+        Column("exposure", lambda row: row.exposure),
+        Column(
+            "extracted", lambda row: _known(f"{row.extracted} of {row.searched}" if row.searched else None)
+        ),
+        Column("recited", lambda row: row.recited and row.recited.mean, "%"),
+        Column("claimed ε", lambda row: row.claimed_epsilon),
+        Column("audited ε", _at_least),
+        Column("seconds", lambda row: row.seconds and row.seconds.mean),
+    )
+)
+DIFFERENCES_TABLE = Table[DefenseRow](
+    (
+        Column("against none", lambda row: row.defense.name),
+        Column("exposure", lambda row: "not measured" if row.difference is None else row.difference.estimate),
+        Column("adjusted p", lambda row: row.adjusted_p_value, "p"),
+        Column("lower", lambda row: f"{row.lower_in}/{row.of_seeds}" if row.difference else None),
+        Column("p over seeds", lambda row: row.over_trainings and row.over_trainings.p_value, "p"),
+        Column(
+            "loss", lambda row: "not known" if row.loss_difference is None else f"{row.loss_difference:+.3f}"
+        ),
+        Column("frontier", _place),
+    )
+)
+
+
+def copies_table(bench: Bench) -> Table[DefenseRow]:
+    """The median exposure of canaries that were planted this often, and the range of losses over seeds."""
+    return Table(
+        (
+            _NAME,
+            *(_of_copies(one) for one in sorted({one.copies for one in bench.canaries})),
+            Column("loss over seeds", lambda row: row.loss and f"{row.loss.low:.3f} to {row.loss.high:.3f}"),
+        )
+    )
+
+
+def _of_copies(copies: int) -> Column[DefenseRow]:
+    return Column(times_in_words(copies), lambda row: row.by_copies[str(copies)])
+
+
+def bench_details(run: Run, reveal: bool) -> Iterator[Detail]:
+    """The tables of a bench."""
+    del reveal
+    for _, bench in run.all(BENCHES):
+        for rows, table, title, caption in (
+            (
+                bench.rows,
+                DEFENSES_TABLE,
+                "",
+                "The mean loss over seeds (bits per character), and the median exposure (bits) with its interval over canaries",
+            ),
+            (
+                bench.rows[1:],
+                DIFFERENCES_TABLE,
+                "Against no defense",
+                "Differences in exposure (bits), paired by canary, and in loss (bits per character)",
+            ),
+            (
+                bench.rows,
+                copies_table(bench),
+                "By number of copies, and by seed",
+                "The median exposure of canaries that were planted this often, and the range of losses over seeds",
+            ),
+        ):
+            yield table.detail(rows, section="Defenses", title=title, caption=caption)
+
+
+def in_plain_words(bench: Bench) -> list[str]:
+    """What the tables amount to, one sentence each."""
+    lower = [row for row in bench.rows if lowers(row, bench)]
+    others = [row.defense.name for row in bench.rows[1:] if row not in lower]
+    frontier = [row.defense.name for row in bench.rows if row.on_frontier]
+    said = [
+        f"Canaries: {sum(bench.planted)} of {len(bench.canaries)} were planted, the others withheld.",
+        f"Models per defense: {bench.settings.seeds}.",
+        "Losses are in bits per character of the held-out documents.",
+        f"Exposure is {bench.most_bits:.1f} bits at most, and its median is 1 to 1.5 bits where nothing is memorized.",
+        *(
+            f"{row.defense.name}: {row.difference.estimate.statement}, lower with {row.lower_in} of {row.of_seeds} seeds."
+            for row in lower
+            if row.difference is not None
+        ),
+        *([f"Not shown to lower exposure: {', '.join(others)}."] if others else []),
+        *([f"On the frontier of loss and exposure: {', '.join(frontier)}."] if frontier else []),
+    ]
+    for row in bench.rows:
+        if violates(row, bench):
+            said.append(
+                f"WARNING: {row.defense.name} claims an epsilon of {row.claimed_epsilon:.3g}, and the audit proves at least "
+                f"{rounded_down(row.audited_epsilon or 0.0)} (p = {row.claim_p_value:.2g})."
+            )
+        said += [f"Note: {row.defense.name}, {one}." for one in row.missing]
+    return [visible(one) for one in said]
+
+
+def lowers(row: DefenseRow, bench: Bench) -> bool:
+    """Whether a defense is shown to lower exposure: over canaries, given how many defenses were compared, and with every seed."""
+    return (
+        row.difference is not None
+        and row.lower_in == row.of_seeds
+        and (row.difference.estimate.value or 0.0) < 0
+        and row.adjusted_p_value is not None
+        and row.adjusted_p_value <= 1.0 - bench.settings.confidence
+    )
+
+
+def violates(row: DefenseRow, bench: Bench) -> bool:
+    """Whether the audit contradicts what a training claims."""
+    return row.claim_p_value is not None and row.claim_p_value <= 1.0 - bench.settings.confidence
+
+
+def bench_figures(run: Run) -> Iterator[Chart | None]:
+    """One for each bench."""
+    for _, bench in run.all(BENCHES):
+        yield frontier_figure(bench)
+
+
+def frontier_figure(bench: Bench) -> Chart | None:
+    """Loss against exposure, with the Pareto frontier of defenses; None where fewer than two defenses can be placed."""
+    rows: Rows = [
+        {
+            "defense": row.defense.name,
+            "name": row.defense.name,
+            _LOSS: rounded(row.loss.mean),
+            "utility_low": rounded(row.loss.low),
+            "utility_high": rounded(row.loss.high),
+            EXPOSURE: rounded(row.exposure.value),
+            "low": rounded(row.exposure.low),
+            "high": rounded(row.exposure.high),
+            "models": row.trainings,
+            "in_line": row.on_frontier,
+            "order": row.loss.mean,
+        }
+        for row in bench.rows
+        if row.loss is not None and row.on_frontier is not None
+    ]
+    if len(rows) < 2:
+        return None
+    return Chart(
+        id="defenses-frontier",
+        title="What defenses cost, and what they stop",
+        caption="Lower is better on both axes. The dashed line is the Pareto frontier: no other defense is better in one and no worse in "
+        f"the other. {frontier_in_words(rows, 'defense')} Vertical lines are intervals of the median over canaries, horizontal ones the "
+        "range over seeds.",
+        rows=rows,
+        columns=("defense", _LOSS, "utility_low", "utility_high", EXPOSURE, "low", "high", "models"),
+        x=Axis(column=_LOSS, grid=False),
+        y=Axis(column=EXPOSURE),
+        marks=frontier(rows, ("defense", _LOSS, EXPOSURE, "low", "high", "models")),
+        color="name",
+        height=300,
+    )
