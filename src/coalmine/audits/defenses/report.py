@@ -36,7 +36,7 @@ def _place(row: DefenseRow) -> str:
 DEFENSES_TABLE = Table[DefenseRow](
     (
         _NAME,
-        Column("loss", lambda row: _known(row.loss and f"{row.loss.mean:.3f}")),
+        Column("loss", lambda row: _known(None if row.loss is None else f"{row.loss.mean:.3f}")),
         Column("exposure", lambda row: row.exposure),
         Column(
             "extracted", lambda row: _known(f"{row.extracted} of {row.searched}" if row.searched else None)
