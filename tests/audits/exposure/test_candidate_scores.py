@@ -41,9 +41,9 @@ def text_that_is_not_utf8(length):
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        ({"log_perplexity_bits": [3.0, 1.0, float("nan"), 4.0]}, "a score in it is not a number"),
-        ({"log_perplexity_bits": [3.0, None, 2.0, 4.0]}, "a value in it is missing"),
-        ({"kind": ["reference", None, "reference", "canary"]}, "a value in it is missing"),
+        ({"log_perplexity_bits": [3.0, 1.0, float("nan"), 4.0]}, "missing, or not a number"),
+        ({"log_perplexity_bits": [3.0, None, 2.0, 4.0]}, "missing, or not a number"),
+        ({"kind": ["reference", None, "reference", "canary"]}, "missing, or not a number"),
         ({"kind": ["reference", "guess", "reference", "canary"]}, "a kind of score that is not known"),
         ({"kind": text_that_is_not_utf8(4)}, "cannot be read"),
         ({"index": text_that_is_not_utf8(4)}, "cannot be read"),

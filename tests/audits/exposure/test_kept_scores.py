@@ -1,18 +1,18 @@
 """Exposures that differ from the scores.parquet beside them are noticed; those of every method, and near-ties, are not."""
 
-import math
 from pathlib import Path
 
 import msgspec
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from coalmine import CanarySet, Format, ScriptedModel, check, expose, parse_policy, read_run, verify_run
 from coalmine.audits import read_exposures
-from coalmine.audits.exposure.candidate_scores import CandidateScores, read_candidates, write_scores
-from coalmine.audits.exposure.estimators import ESTIMATORS
-from coalmine.audits.exposure.kept_scores import score_problems
+from coalmine.audits.exposure.candidate_scores import (
+    read_candidates,
+    score_problems,
+    write_scores,
+)
 from coalmine.errors import ContradictionError
 from coalmine.statistics import exact_exposure, exposure_bits, reference_exposure, sampled_exposure
 from resealing import resealed, vouch_again
@@ -65,10 +65,6 @@ def refused(path):
     return str(found.value)
 
 
-def test_every_method_is_tried():
-    assert set(OPTIONS) == {one.name for one in ESTIMATORS}
-
-
 @pytest.mark.parametrize("method", OPTIONS)
 def test_what_a_method_writes_is_without_contradiction(saved, method):
     path = saved(method)
@@ -83,7 +79,7 @@ def test_a_log_perplexity_that_is_not_the_score(saved, method):
         # The most surprising canary, so that the order of ranks stays as it is.
         most = max(document["results"], key=lambda one: one["log_perplexity_bits"])
         most["log_perplexity_bits"] += 1e-3
-    assert f"canary {most['canary_id']!r} has a log-perplexity of " in refused(path)
+    assert "canaries of format 'f0' have other scores: " in refused(path)
 
 
 def plain(estimate):
@@ -97,17 +93,20 @@ def test_an_exact_rank_that_the_members_do_not_give(saved):
         worst = max(document["results"], key=lambda one: one["rank"])
         rank = worst["rank"] + 1
         worst.update(rank=rank, estimate=plain(exact_exposure(rank, FORM.size)))
-    assert f"canary {worst['canary_id']!r} has rank {rank:,}, and {rank - 1:,} of the scores" in refused(path)
+    assert (
+        f"canary {worst['canary_id']!r} has another rank than the scores of all members give it"
+        in refused(path)
+    )
 
 
-@pytest.mark.parametrize(("name", "part"), [("low", "lower limit"), ("high", "upper limit")])
-def test_a_limit_that_the_members_do_not_give(saved, name, part):
+@pytest.mark.parametrize("name", ["low", "high"])
+def test_a_limit_that_the_members_do_not_give(saved, name):
     path = saved("exact")
     with resealed(path) as document:
         one = next(one for one in document["results"] if 10 < one["rank"] < 9_000)
         other = one["rank"] + (1_000 if name == "low" else -9)
         one["estimate"][name] = exposure_bits(other, FORM.size)
-    assert f"canary {one['canary_id']!r} has the {part} " in refused(path)
+    assert f"canary {one['canary_id']!r} has the limit " in refused(path)
 
 
 def test_a_rank_among_references_that_they_do_not_give(saved, canaries):
@@ -119,7 +118,7 @@ def test_a_rank_among_references_that_they_do_not_give(saved, canaries):
         for one in document["results"]:  # all of them one rank worse, so that their order is as it was
             rank = min(one["rank"] + 1, len(others) + 1)
             one.update(rank=rank, estimate=plain(reference_exposure(rank - 0.5, others)))
-    assert "among 51 references, and their scores give " in refused(path)
+    assert "has another one than the scores of 51 others give: exposure[0] is 2" in refused(path)
 
 
 def test_a_limit_among_references_that_they_do_not_give(saved):
@@ -127,7 +126,7 @@ def test_a_limit_among_references_that_they_do_not_give(saved):
     with resealed(path) as document:
         best = min(document["results"], key=lambda one: one["log_perplexity_bits"])
         best["estimate"]["low"] -= 1e-4  # less than the sentence shows
-    assert "has an exposure that the scores of 51 references do not give" in refused(path)
+    assert "has another one than the scores of 51 others give" in refused(path)
 
 
 def test_a_share_of_samples_that_they_do_not_give(saved):
@@ -137,7 +136,7 @@ def test_a_share_of_samples_that_they_do_not_give(saved):
         samples = np.arange(300.0)
         count = round(300 / 2 ** one["estimate"]["value"]) - 1
         one["estimate"] = plain(sampled_exposure(count - 0.5, samples, FORM.size))
-    assert "has an exposure that the scores of 300 samples do not give" in refused(path)
+    assert "has another one than the scores of 300 others give" in refused(path)
 
 
 @pytest.mark.parametrize("method", ["exact", "references", "sampled"])
@@ -168,7 +167,7 @@ def test_a_canary_that_is_not_among_all_members(saved):
     vouch_again(table)
     with resealed(path) as document:
         document["results"][best]["log_perplexity_bits"] += 0.25
-    assert "is not among the scores of all members" in refused(path)
+    assert "has another rank than the scores of all members" in refused(path)
 
 
 @pytest.mark.parametrize("change", ["fewer canaries", "fewer members", "another format"])
@@ -189,25 +188,6 @@ def test_rows_that_are_missing_or_of_another_format(saved, change):
     refused(path)
 
 
-def test_without_the_table_nothing_is_compared(saved):
-    path = saved("exact")
-    with resealed(path) as document:
-        document["scores_sha256"] = None
-        worst = max(document["results"], key=lambda one: one["rank"])
-        rank = worst["rank"] + 1
-        worst.update(rank=rank, estimate=plain(exact_exposure(rank, FORM.size)))
-    path.with_name("scores.parquet").unlink()
-    assert read_exposures(path)
-
-
-def test_a_table_that_was_exchanged_is_not_the_fault_of_the_exposures(saved):
-    path = saved("exact")
-    table = path.with_name("scores.parquet")
-    write_scores(table, [CandidateScores("f0", "canary", np.arange(2), np.array([1.0, 2.0]))])
-    states = {Path(row.path).name: row.state for row in verify_run(path.parent).files}
-    assert states == {"exposure.json": "as written", "scores.parquet": "altered"}
-
-
 @pytest.mark.parametrize("seed", range(8))
 def test_near_ties_are_within_the_limits(canaries, seed):
     """A model of low precision, whose members are within the resolution of each other by the hundred."""
@@ -216,14 +196,3 @@ def test_near_ties_are_within_the_limits(canaries, seed):
     model = ScriptedModel("pin 0123456789", memory={canaries[0].text: 0.01}, frequencies=frequencies)
     found = expose(model, canaries, method="exact")
     assert list(score_problems(found, found.candidates)) == []
-
-
-def test_a_table_of_a_large_space_is_read_in_columns(saved):
-    """Indices, which are text, are not read for the check."""
-    path = saved("exact")
-    table = pq.read_table(path.with_name("scores.parquet"))
-    assert table.num_rows == FORM.size + 51 + 9
-    assert all(
-        len(one.indices) == 0 for one in read_candidates(path.with_name("scores.parquet"), indices=False)
-    )
-    assert math.isclose(read_exposures(path).results[0].estimate.value, math.log2(FORM.size))

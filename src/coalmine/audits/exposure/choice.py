@@ -54,7 +54,7 @@ class Choosing(MembersWork):
         return {"choice": np.frombuffer(msgspec.msgpack.encode(found), dtype=np.uint8)}
 
 
-def chosen(
+def chosen_method(
     members: Members, *, seconds: float, first_members: int, budget: int, most_bits: float
 ) -> Course[Choice]:
     """The method for one format, as `choose` finds it."""

@@ -133,14 +133,14 @@ SPLITTING = Estimator(
 SAMPLED = Estimator(
     name="sampled",
     summary="the rank among members drawn uniformly; exposure beyond what they can show is given as a lower bound",
-    home=f"{_ROOM}.scored:sampled",
+    home=f"{_ROOM}.ranked:sampled",
     among="samples",
     keeps="sample",
 )
 REFERENCES = Estimator(
     name="references",
     summary="the rank among the manifest's references",
-    home=f"{_ROOM}.scored:references",
+    home=f"{_ROOM}.ranked:references",
     needs="references",
     among="references",
     keeps="reference",
@@ -149,7 +149,7 @@ REFERENCES = Estimator(
 EXTRAPOLATED = Estimator(
     name="extrapolated",
     summary="a skew-normal curve through members drawn uniformly, with a test of the fit on samples it has not seen",
-    home=f"{_ROOM}.scored:extrapolated",
+    home=f"{_ROOM}.ranked:extrapolated",
     strength="curve",
     keeps="sample",
 )

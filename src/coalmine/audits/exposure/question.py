@@ -89,11 +89,6 @@ class FormatQuestion(NamedTuple):
         return self.members.format
 
     @property
-    def thresholds(self) -> NDArray[np.float64]:
-        """What a member may cost, as a score, and still count: ties count."""
-        return self.canary_scores
-
-    @property
     def canary_names(self) -> list[str]:
         """The name of each canary in error messages."""
         return [f"canary {name}" for name in self.canary_ids]
@@ -101,6 +96,10 @@ class FormatQuestion(NamedTuple):
     def frontier(self, method: str) -> Frontier:
         """The frontier over this format, for a model that supports incremental decoding."""
         return self.members.frontier(f"the {method} method", f"use the {methods_without_walking()} method")
+
+    def places(self, texts: Sequence[str]) -> NDArray[Any]:
+        """The places of members in the order of the format."""
+        return self.index_array([self.format.index(text) for text in texts])
 
     def index_array(self, indices: list[int]) -> NDArray[Any]:
         """Indices as an array, of 64 bits where the space allows."""
@@ -161,15 +160,20 @@ class Compared(NamedTuple):
                 )
 
 
+def warned(estimate: Estimate, warning: str) -> Estimate:
+    """The same with one more warning."""
+    return msgspec.structs.replace(estimate, warnings=(*estimate.warnings, warning))
+
+
 def without_numbers(estimate: Estimate, members: int) -> Estimate:
     """The same with a warning that the model gave no number for some members, if there are any."""
     if not members:
         return estimate
     have = "member has" if members == 1 else "members have"
-    warning = (
-        f"{members:,} {have} no number by this model, and may be more or less surprising than the canary"
+    return warned(
+        estimate,
+        f"{members:,} {have} no number by this model, and may be more or less surprising than the canary",
     )
-    return msgspec.structs.replace(estimate, warnings=(*estimate.warnings, warning))
 
 
 def methods_without_walking(*, but: str = "") -> str:
@@ -182,40 +186,24 @@ def methods_without_walking(*, but: str = "") -> str:
     return f"{', '.join(names)} or {last}"
 
 
-def compare_walked(question: FormatQuestion) -> Course[Compared]:
-    """The canaries as a walk finds them; this is a separate walk, whose expansions are not counted as those of the search."""
-    tree = question.frontier("walk").tree  # refused here where there is none
-    return (yield from _compared(question, tuple(map(tree.index_of, question.canary_texts)), walked=True))
-
-
-def compare_scored(question: FormatQuestion) -> Course[Compared]:
-    """The canaries as they are scored, for members that are scored one by one."""
-    places = tuple(map(question.format.index, question.canary_texts))
-    return (yield from _compared(question, places, walked=False))
-
-
-def _compared(question: FormatQuestion, numbers: tuple[int, ...], *, walked: bool) -> Course[Compared]:
+def compared(question: FormatQuestion, *, walked: bool) -> Course[Compared]:
+    """The canaries as a walk finds them, whose expansions are not counted as those of the search; or as they are scored one by one."""
+    # Refused here where there is no tree.
+    number_of = question.frontier("walk").tree.index_of if walked else question.format.index
+    unit = Unit((question.canary_texts, question.canary_scores, question.options.seed), question.canary_names)
     work = _Comparing(question.members, walked)
-    inputs = (question.canary_texts, question.canary_scores, question.options.seed)
-    unit = Unit(inputs, question.canary_names)
     found = yield from one_result(CourseStep(work, [unit], "Asking about canaries a second time", 1))
-    measured = float(found["measured_bits"])
-    resolution = Resolution(
-        relative=float(found["relative"]),
-        least_bits=float(found["least_bits"]),
-        measured_bits=None if np.isnan(measured) else measured,
-        texts=int(found["texts"]),
-    )
-    return Compared(question, numbers, found["costs"], resolution)
+    resolution = msgspec.msgpack.decode(found["resolution"].tobytes(), type=Resolution)
+    return Compared(question, tuple(map(number_of, question.canary_texts)), found["costs"], resolution)
 
 
 @dataclass(frozen=True)
 class _Comparing(MembersWork):
-    """The costs of canaries as members are asked about, and the resolution."""
+    """The costs of canaries as members are asked about, and the resolution: measured on a few of them, and on as many drawn members."""
 
     walked: bool
 
-    name = "compare canaries/2"
+    name = "compare canaries/3"
 
     @property
     def facts(self) -> Any:
@@ -225,36 +213,20 @@ class _Comparing(MembersWork):
     def run(self, unit: Unit, running: Running) -> Arrays:
         """Ask about the canaries of the format."""
         del running
-        texts, scores, seed = unit.inputs
-        names, costs = unit.payload, scores
+        members, (texts, scores, seed), names, costs = self.members, unit.inputs, unit.payload, unit.inputs[1]
         if self.walked:
-            frontier = self.members.frontier("a walk", "score the texts instead")
+            frontier = members.frontier("a walk", "score the texts instead")
             costs = in_steps(walked_costs(frontier, [frontier.tree.index_of(text) for text in texts]))
-            check_same(self.members, names, np.abs(costs - scores), costs)
-        resolution = _resolution(self.members, texts, names, scores, seed)
-        measured = resolution.measured_bits
-        return {
-            "costs": costs,
-            "relative": np.array(resolution.relative),
-            "least_bits": np.array(resolution.least_bits),
-            "measured_bits": np.array(np.nan if measured is None else measured),
-            "texts": np.array(resolution.texts),
-        }
-
-
-def _resolution(
-    members: Members,
-    canaries: Sequence[str],
-    canary_names: Sequence[str],
-    canary_scores: NDArray[np.float64],
-    seed: int,
-) -> Resolution:
-    """Measured on a few of the canaries, and on as many members drawn at random."""
-    step = max(1, -(-len(canaries) // ASKED_CANARIES))
-    texts, names = list(canaries[::step]), list(canary_names[::step])
-    drawn = [members.format.at(i) for i in members.format.sample_indices(ASKED_CANARIES, seed)]
-    bits = members.score_each(drawn).bits
-    known = np.flatnonzero(~np.isnan(bits)).tolist()
-    texts += [drawn[place] for place in known]
-    scored = np.concatenate([canary_scores[::step], bits[known]])
-    return measure_resolution(members, texts, [*names, *["a member"] * len(known)], scored)
+            check_same(members, names, np.abs(costs - scores), costs)
+        step = max(1, -(-len(texts) // ASKED_CANARIES))
+        drawn = [members.format.at(i) for i in members.format.sample_indices(ASKED_CANARIES, seed)]
+        bits = members.score_each(drawn).bits
+        known = np.flatnonzero(~np.isnan(bits)).tolist()
+        resolution = measure_resolution(
+            members,
+            [*texts[::step], *(drawn[place] for place in known)],
+            [*names[::step], *["a member"] * len(known)],
+            np.concatenate([scores[::step], bits[known]]),
+        )
+        encoded = np.frombuffer(msgspec.msgpack.encode(resolution), dtype=np.uint8)
+        return {"costs": costs, "resolution": encoded}

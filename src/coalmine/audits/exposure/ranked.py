@@ -1,7 +1,8 @@
-"""Exposure from the rank of each canary among all members of its format: the exact estimator."""
+"""Exposure from ranks: among all members of the format (exact), among some that were drawn, and among the references."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,21 +14,24 @@ from coalmine.audits.exposure.question import (
     Compared,
     FormatQuestion,
     Measured,
-    compare_scored,
-    compare_walked,
+    compared,
     methods_without_walking,
+    warned,
     without_numbers,
 )
 from coalmine.engines.courses import Course, CourseStep
 from coalmine.engines.units import Arrays, Running, Unit
 from coalmine.errors import CoalmineError, NotMeasurableError
+from coalmine.formats.naming import format_name
+from coalmine.records import Estimate
 from coalmine.search.walks.enumeration import enumerate_members, enumerate_unit
 from coalmine.search.walks.frontier import Nodes
 from coalmine.search.walks.plain_arrays import plain_integers, whole_integers
 from coalmine.search.walks.thresholds import ThresholdCounter, in_steps
-from coalmine.search.walks.works import MembersWork, cut_tree, score_every_member
+from coalmine.search.walks.works import MembersWork, cut_tree, score_every_member, score_in_batches
+from coalmine.statistics.exposure.extrapolation import fit_tail
 from coalmine.statistics.exposure.guided import bounded_exposure
-from coalmine.statistics.exposure.ranks import exact_exposure
+from coalmine.statistics.exposure.ranks import exact_exposure, reference_exposures, sampled_exposures
 
 # Scores of single members are kept for the result's table up to this many per format; 16 bytes each.
 KEEP_UP_TO = 2_000_000
@@ -41,9 +45,9 @@ def exact(question: FormatQuestion) -> Course[Measured]:
         return (yield from _exact_by_scoring(question))
     form, tree = question.format, question.members.tree
     keep = form.size <= KEEP_UP_TO
-    compared = yield from compare_walked(question)
+    among = yield from compared(question, walked=True)
     parts = yield from cut_tree(question.members)
-    work = Ranking(question.members, compared.costs, compared.margins, compared.indices, keep)
+    work = Ranking(question.members, among.costs, among.margins, among.indices, keep)
     counter, kept, expansions = work.counter(), {-1: parts.above}, parts.expansions
     unknown, problems = parts.without_number, dict[int, CoalmineError]()
     counter.add(parts.above.costs, parts.above.indices)
@@ -72,7 +76,7 @@ def exact(question: FormatQuestion) -> Course[Measured]:
         places = tree.places(np.concatenate([one.indices for one in leaves]))
         bits = in_steps(np.concatenate([one.costs for one in leaves]))
         candidates = CandidateScores(question.format_id, "member", places, bits)
-    return _measured(compared, counter, candidates, expansions=expansions, unknown=unknown)
+    return _measured(among, counter, candidates, expansions=expansions, unknown=unknown)
 
 
 def _exact_by_scoring(question: FormatQuestion) -> Course[Measured]:
@@ -83,16 +87,16 @@ def _exact_by_scoring(question: FormatQuestion) -> Course[Measured]:
             f"{question.model.name!r} cannot be searched ({question.members.obstacle}), and scoring {form.size:,} members one by one is "
             f"refused above {SCORED_UP_TO:,}; use the {methods_without_walking(but='exact')} method"
         )
-    compared = yield from compare_scored(question)
-    counter = ThresholdCounter(compared.costs, compared.margins, compared.indices)
+    among = yield from compared(question, walked=False)
+    counter = ThresholdCounter(among.costs, among.margins, among.indices)
     found = yield from score_every_member(question.members)
     counter.add(found.bits, found.indices)
     candidates = CandidateScores(question.format_id, "member", found.indices, found.bits)
-    return _measured(compared, counter, candidates, least=found.least)
+    return _measured(among, counter, candidates, least=found.least)
 
 
 def _measured(
-    compared: Compared,
+    among: Compared,
     counter: ThresholdCounter,
     candidates: CandidateScores | None,
     *,
@@ -105,12 +109,12 @@ def _measured(
     Members without a number may be on either side of every canary, so that ranks have bounds where there are some of these: `unknown` of
     which nothing is known, or those that cost `least` bits, which only canaries that cost as much can be ranked behind.
     """
-    ranks = compared.ranks(counter)
-    size = compared.question.format.size
+    ranks = among.ranks(counter)
+    size = among.question.format.size
     counted = zip(ranks.rank.tolist(), ranks.least.tolist(), ranks.most.tolist(), strict=True)
     bounds = np.sort(np.zeros(unknown) if least is None else in_steps(least))
     if len(bounds):
-        beyond = np.searchsorted(bounds, ranks.own + compared.resolutions, side="right").tolist()
+        beyond = np.searchsorted(bounds, ranks.own + among.resolutions, side="right").tolist()
         estimates = [
             without_numbers(bounded_exposure(low, min(size, most + open_ones), size), open_ones)
             for (_, low, most), open_ones in zip(counted, beyond, strict=True)
@@ -120,7 +124,7 @@ def _measured(
             for one, low in zip(estimates, ranks.least.tolist(), strict=True)
         ]
     else:
-        compared.check_reached(ranks)
+        among.check_reached(ranks)
         estimates = [exact_exposure(rank, size, least=least, most=most) for rank, least, most in counted]
         proven = ranks.rank.tolist()
     return Measured(
@@ -129,7 +133,7 @@ def _measured(
         ranks=proven,
         expansions=expansions,
         own=ranks.own,
-        resolution=compared.resolution,
+        resolution=among.resolution,
     )
 
 
@@ -172,3 +176,87 @@ class Ranking(MembersWork):
             found["indices"] = plain_integers(np.concatenate([leaves.indices for leaves in kept]))
             found["costs"] = np.concatenate([leaves.costs for leaves in kept])
         return found
+
+
+def _drawn(question: FormatQuestion) -> Course[CandidateScores]:
+    """A uniform sample of the space, scored; those without a number are left out."""
+    indices = question.format.sample_indices(question.samples, question.options.seed)
+    texts = [question.format.at(index) for index in indices]
+    scored = yield from score_in_batches(question.members, texts, f"Scoring {question.samples:,} samples")
+    known = [place for place in range(len(texts)) if place not in scored.problems]
+    indices, bits = [indices[place] for place in known], scored.bits[known]
+    # A canary that was drawn keeps its own score, whatever rounding does to it in another batch.
+    own = dict(
+        zip(map(question.format.index, question.canary_texts), question.canary_scores.tolist(), strict=True)
+    )
+    for place, index in enumerate(indices):
+        if index in own:
+            bits[place] = own[index]
+    return CandidateScores(question.format_id, "sample", question.index_array(indices), bits)
+
+
+def sampled(question: FormatQuestion) -> Course[Measured]:
+    """The rank within a uniform sample of the space."""
+    sample = yield from _drawn(question)
+    estimates = sampled_exposures(
+        question.canary_scores,
+        sample.log_perplexities_bits,
+        question.format.size,
+        question.options.confidence,
+        canary_ids=question.canary_ids,
+        unknown=question.samples - len(sample.indices),
+    )
+    return Measured(estimates=estimates, candidates=sample)
+
+
+def extrapolated(question: FormatQuestion) -> Course[Measured]:
+    """The tail of a curve through such a sample."""
+    sample = yield from _drawn(question)
+    # Twice the refits that an interval at this confidence needs at least.
+    refits = max(200, math.ceil(4 / (1 - question.options.confidence)))
+    fit = fit_tail(sample.log_perplexities_bits, seed=question.options.seed, bootstraps=refits)
+    estimates = fit.estimates(
+        question.canary_scores,
+        question.format.size,
+        question.options.confidence,
+        canary_ids=question.canary_ids,
+        sample_scores=sample.log_perplexities_bits,
+    )
+    missing = question.samples - len(sample.indices)
+    estimates = _without(estimates, missing, f"{question.samples:,} samples")
+    return Measured(estimates=estimates, candidates=sample, fit=fit)
+
+
+def references(question: FormatQuestion) -> Course[Measured]:
+    """The rank among the manifest's references."""
+    texts = question.references
+    if not texts:
+        raise NotMeasurableError(
+            f"the manifest has no references for format {format_name(question.format.template)}; plant with references, or use "
+            "another method"
+        )
+    scored = yield from score_in_batches(question.members, texts, f"Scoring {len(texts):,} references")
+    # Whether a text has a number is decided by the text, so those that have one are still independent draws like the canary.
+    known = [place for place in range(len(texts)) if place not in scored.problems]
+    scores = scored.bits[known]
+    estimates = reference_exposures(
+        question.canary_scores,
+        scores,
+        question.options.confidence,
+        canary_ids=question.canary_ids,
+        size=question.format.size,
+    )
+    estimates = _without(estimates, len(scored.problems), f"{len(texts):,} references")
+    indices = question.places([texts[place] for place in known])
+    ranks = 1 + np.searchsorted(np.sort(scores), question.canary_scores, side="right")
+    return Measured(
+        estimates=estimates,
+        candidates=CandidateScores(question.format_id, "reference", indices, scores),
+        ranks=[int(rank) for rank in ranks],
+    )
+
+
+def _without(estimates: list[Estimate], missing: int, of: str) -> list[Estimate]:
+    """The same with a warning where some that canaries were compared with have no number, and were left out."""
+    warning = f"{missing:,} of {of} have no number by this model, and were left out"
+    return [warned(one, warning) for one in estimates] if missing else estimates

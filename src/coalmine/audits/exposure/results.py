@@ -11,9 +11,14 @@ from typing import Any, Self, overload
 
 import msgspec
 
-from coalmine.audits.exposure.candidate_scores import CandidateScores, read_candidates, write_scores
+from coalmine.audits.exposure.candidate_scores import (
+    CandidateScores,
+    read_candidates,
+    score_problems,
+    stated_problems,
+    write_scores,
+)
 from coalmine.audits.exposure.estimators import estimator_of, preference
-from coalmine.audits.exposure.kept_scores import score_problems, stated_problems
 from coalmine.engines.ledger import WORK_FILES
 from coalmine.errors import NotMeasurableError
 from coalmine.formats.format import Format

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,7 +14,8 @@ from coalmine.audits.exposure.question import (
     Compared,
     FormatQuestion,
     Measured,
-    compare_walked,
+    compared,
+    warned,
     without_numbers,
 )
 from coalmine.engines.courses import SURVIVED, Course, CourseStep, one_result
@@ -45,7 +45,7 @@ class _Searched(NamedTuple):
         proven: the rank of each canary if it is proven, else None.
     """
 
-    compared: Compared
+    among: Compared
     search: BoundedSearch
     ranks: Ranks
     most: list[int]
@@ -59,7 +59,7 @@ class _Searched(NamedTuple):
             ranks=self.proven,
             expansions=self.search.frontier.expansions,
             own=self.ranks.own,
-            resolution=self.compared.resolution,
+            resolution=self.among.resolution,
         )
 
     @property
@@ -69,7 +69,7 @@ class _Searched(NamedTuple):
 
     def bounds(self) -> list[Estimate]:
         """What is proven, for each canary."""
-        size, unknown = self.compared.question.format.size, self.without_number
+        size, unknown = self.among.question.format.size, self.without_number
         rows = zip(self.ranks.least.tolist(), self.most, self.proven, strict=True)
         found = [bounded_exposure(least, most, size, rank=rank) for least, most, rank in rows]
         return [without_numbers(one, unknown) for one in found] if unknown else found
@@ -125,18 +125,18 @@ class RankSearching(MembersWork):
 
 def _searched(question: FormatQuestion) -> Course[_Searched]:
     """The bounded search, run until it is settled or its budget is spent."""
-    compared = yield from compare_walked(question)
+    among = yield from compared(question, walked=True)
     budget = question.options.budget
-    work = RankSearching(question.members, compared.costs, compared.margins, compared.indices, budget)
+    work = RankSearching(question.members, among.costs, among.margins, among.indices, budget)
     task = f"Proving ranks, at most {budget:,} expansions"
     found = yield from one_result(CourseStep(work, [Unit("search", size=0)], task))
     search = work.search()
     search.restore(found)
-    ranks = compared.ranks(search.counter)
+    ranks = among.ranks(search.counter)
     unknown = search.frontier.without_number
     if search.is_settled() and not unknown:
-        compared.check_reached(ranks)
-    beyond = ranks.own + compared.resolutions
+        among.check_reached(ranks)
+    beyond = ranks.own + among.resolutions
     behind = search.most_below(beyond)
     # Canaries that were not reached lie below open nodes, and are among those that may.
     reached = search.counter.counts_to(beyond).tolist()
@@ -146,7 +146,7 @@ def _searched(question: FormatQuestion) -> Course[_Searched]:
     ]
     rows = zip(ranks.rank.tolist(), ranks.most.tolist(), most, strict=True)
     proven = [rank if known == all_there_may_be else None for rank, known, all_there_may_be in rows]
-    return _Searched(compared, search, ranks, most, proven)
+    return _Searched(among, search, ranks, most, proven)
 
 
 def bounded(question: FormatQuestion) -> Course[Measured]:
@@ -205,7 +205,7 @@ def guided(question: FormatQuestion) -> Course[Measured]:
     """Prove what the budget can prove, and estimate the rest by draws from below the nodes that are left open."""
     question.frontier("guided")  # refused before any work
     searched = yield from _searched(question)
-    search, compared, ranks = searched.search, searched.compared, searched.ranks
+    search, among, ranks = searched.search, searched.among, searched.ranks
     if search.is_settled() or searched.without_number:
         return searched.measured(
             searched.bounds()
@@ -214,25 +214,22 @@ def guided(question: FormatQuestion) -> Course[Measured]:
         draws = yield from _drawn(question, search)
     except SURVIVED as problem:
         warning = f"only what the search has proven is known, because members could not be drawn: {problem}"
-        found = searched.bounds()
-        return searched.measured(
-            [msgspec.structs.replace(one, warnings=(*one.warnings, warning)) for one in found]
-        )
+        return searched.measured([warned(one, warning) for one in searched.bounds()])
     # Canaries that the search has not reached are known nevertheless: they count as found, and draws of them do not.
-    missing = [compared.indices[i] for i in np.flatnonzero(~ranks.reached)]
+    missing = [among.indices[i] for i in np.flatnonzero(~ranks.reached)]
     of_canaries = np.isin(draws.indices, question.index_array(missing))
     costs = in_steps(np.where(of_canaries, search.limit + 1, draws.costs))
     estimates = guided_exposures(
         ranks.own,
         costs,
         draws.log2_weights,
-        log2_most_weight=draws.most_log2_weight(ranks.own + compared.resolutions),
+        log2_most_weight=draws.most_log2_weight(ranks.own + among.resolutions),
         known=ranks.rank.tolist(),
         most_rank=searched.most,
         size=question.format.size,
         confidence=question.options.confidence,
         canary_ids=question.canary_ids,
-        resolutions=compared.resolutions,
+        resolutions=among.resolutions,
         known_near=list(zip(ranks.least.tolist(), ranks.most.tolist(), strict=True)),
     )
     return searched.measured(estimates, _candidates(searched, draws))
@@ -240,10 +237,10 @@ def guided(question: FormatQuestion) -> Course[Measured]:
 
 def _candidates(searched: _Searched, draws: Draws) -> CandidateScores:
     """The draws that were followed to their ends; a canary among them costs what it was measured with."""
-    search, question = searched.search, searched.compared.question
+    search, question = searched.search, searched.among.question
     followed = draws.costs <= search.limit
     indices, costs = draws.indices[followed], in_steps(draws.costs[followed])
-    own = dict(zip(searched.compared.indices, searched.ranks.own.tolist(), strict=True))
+    own = dict(zip(searched.among.indices, searched.ranks.own.tolist(), strict=True))
     for place in np.flatnonzero(np.isin(indices, question.index_array(list(own)))):
         costs[place] = own[int(indices[place])]
     return CandidateScores(

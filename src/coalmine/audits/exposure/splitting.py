@@ -8,15 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.audits.exposure.estimators import SPLITTING
-from coalmine.audits.exposure.question import FormatQuestion, Measured
-from coalmine.audits.exposure.ranked import exact
-from coalmine.audits.exposure.scored import sampled
+from coalmine.audits.exposure.question import FormatQuestion, Measured, warned
+from coalmine.audits.exposure.ranked import exact, sampled
 from coalmine.engines.courses import SURVIVED, Course, CourseStep, one_result
 from coalmine.engines.units import Arrays, Running, Unit, advance_and_keep
 from coalmine.randomness import integers
@@ -58,15 +56,14 @@ def splitting(question: FormatQuestion) -> Course[Measured]:
     except SURVIVED as problem:
         warning = f"these are the bounds that a sample gives, because splitting failed: {problem}"
     found = yield from sampled(question)
-    estimates = [msgspec.structs.replace(one, warnings=(*one.warnings, warning)) for one in found.estimates]
-    return found._replace(estimates=estimates)
+    return found._replace(estimates=[warned(one, warning) for one in found.estimates])
 
 
 def _split(question: FormatQuestion) -> Course[Measured]:
     given = (
         question.members, question.format_id, question.canary_texts, question.canary_scores, question.samples
     )  # fmt: skip
-    seed, thresholds = question.options.seed, in_steps(question.thresholds)
+    seed, thresholds = question.options.seed, in_steps(question.canary_scores)
     pilot = yield from one_result(
         CourseStep(SplittingPilot(*given), [Unit(seed, size=0)], "Looking for the levels of splitting")
     )
