@@ -45,7 +45,7 @@ from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.audits.exposure.policy import measured_canaries
 from coalmine.audits.exposure.results import FormatFacts
 from coalmine.audits.extraction.results import save_verification
-from coalmine.audits.membership.table import membership_in_plain_words
+from coalmine.audits.membership.display import membership_in_plain_words
 from coalmine.audits.registry import audits
 from coalmine.corpus import write_embedded_corpus
 from coalmine.evidence.findings import SEVERITIES, worst_severity
@@ -508,9 +508,7 @@ def whole_path(one: Route, memorization: str, number: int, folder: Path) -> Run:
         manifest_sha256=canaries.sha256,
         model=model.describe(),
     )
-    membership(folder / "audit" / "exposure", canaries=canaries, seed=seed).save(
-        folder / "audit" / "membership"
-    )
+    membership(folder / "audit" / "exposure", seed=seed).save(folder / "audit" / "membership")
     return read_run(folder / "audit")
 
 

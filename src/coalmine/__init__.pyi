@@ -4,7 +4,7 @@ from coalmine.audits.exposure.results import ExposureResult as ExposureResult
 from coalmine.audits.extraction.certificate import verify_certificate as verify_certificate
 from coalmine.audits.extraction.measuring import extract as extract
 from coalmine.audits.extraction.results import Extraction as Extraction
-from coalmine.audits.membership.measuring import (
+from coalmine.audits.membership.measure import (
     membership as membership,
     membership_of_scores as membership_of_scores,
 )

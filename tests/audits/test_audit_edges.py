@@ -6,7 +6,6 @@ import pytest
 from audits.compared_runs import strategy_among
 from coalmine import Canary, CanarySet, Format, ScriptedModel, expose
 from coalmine.audits.comparison.references import _count
-from coalmine.audits.membership.other_scores import _rows_of_others
 
 MODEL = ScriptedModel("abcdefghij", memory={"abc": 0.2})
 TEXTS = Format("{choice:abc|bcd|cde|def|efg|fgh|ghi}")
@@ -38,14 +37,6 @@ def test_texts_without_a_format_have_no_other_members(method):
         assert one.log_perplexity_bits == pytest.approx(
             MODEL.log_perplexity_bits(TEXTS.at(int(one.canary_id[1:])))
         )
-
-
-def test_of_all_members_those_nearest_to_the_canaries_are_the_canaries():
-    bits = np.array([5.0, 1.0, 3.0, 3.0, 9.0, 7.0])
-    assert _rows_of_others(bits, [3.1, 8.9, 3.2]).tolist() == [True, True, False, False, False, True]
-    # A canary whose nearest one is taken is the nearest of those that are left.
-    assert _rows_of_others(bits, [5.0, 5.1]).tolist() == [False, True, True, True, True, False]
-    assert _rows_of_others(bits, []).all()
 
 
 def test_how_many_others_are_no_more_surprising_is_told_by_the_rank_or_by_the_exposure():

@@ -46,7 +46,6 @@ def write_inputs(at):
     for name, text in {
         "rows.csv": "text,in_out,copies\n" + "".join(rows),
         "scores.csv": "score,in_out\n" + "".join(f"{place},{side}\n" for place, side in enumerate(sides)),
-        "numbers.csv": "".join(f"{number}\n" for number in range(20)),
         "texts.txt": "the\nand\n",
         "suspects.jsonl": mail_of(0, 3),
         "non-members.jsonl": mail_of(3, 24),
@@ -98,9 +97,8 @@ def commands(at, model):
         "extract": ["extract", model, "-f", FORM, "-o", audit / "extraction"],
         "extract --verify": ["extract", model, "--verify", at / "planted", "-o", audit / "verified"],
         "extract --replay": ["extract", model, "--replay", audit / "extraction"],
-        "membership": ["membership", audit / "exposure", "--canaries", at / "planted", "--out", audit / "member"],
+        "membership": ["membership", audit / "exposure", "--out", audit / "member"],
         "membership --scores": ["membership", "--scores", at / "scores.csv", "--out", at / "of-scores"],
-        "membership --in-scores": ["membership", "--in-scores", at / "numbers.csv", "--out-scores", at / "numbers.csv", "--out", at / "io"],
         "index": ["index", at / "corpus.txt", "-o", at / "index", "--tokenizer", model],
         "count": ["count", at / "index", "--texts-file", at / "texts.txt", "--longest"],
         "count --repeated": ["count", at / "index", "--repeated", "8", "--out", at / "repeated.jsonl"],

@@ -286,7 +286,6 @@ def test_no_table_however_broken_is_quoted(tmp_path):
         for arguments in (
             ["import", path, "-o", tmp_path / "imported"],
             ["membership", "--scores", path],
-            ["membership", "--in-scores", path, "--out-scores", path],
             ["compare", tmp_path, tmp_path / "other", "--utility", path, "--utility", path],
         ):
             ended = run(*arguments)

@@ -165,7 +165,7 @@ def test_no_sentence_contradicts_another(tmp_path):
     canaries.save(tmp_path / "canaries.json")
     expose(model, canaries).save(tmp_path / "exposure")
     made.save_verified(tmp_path / "extraction", model, canaries)
-    membership(tmp_path / "exposure", canaries=canaries).save(tmp_path / "membership")
+    membership(tmp_path / "exposure").save(tmp_path / "membership")
     findings = findings_of(read_run(tmp_path))
     assert by_code(findings, "CM101")[0].subject == (planted[0].canary_id,)
     assert not [one for one in findings if one.code.startswith("CM3") and one.status == "clear"]

@@ -104,7 +104,7 @@ def _save_audits(folder: Path) -> CanarySet:
     expose(model, canaries).save(folder / "exposure")
     expose(model, canaries, method="references").save(folder / "references")
     save_verified(folder / "extraction", model, canaries)
-    membership(folder / "references", canaries=canaries, claimed_epsilon=1.0).save(folder / "membership")
+    membership(folder / "references", claimed_epsilon=1.0).save(folder / "membership")
     # What models on disk say of themselves beside what a scripted one does.
     facts = {
         "weights_sha256": "1" * 64,

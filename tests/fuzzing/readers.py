@@ -26,7 +26,7 @@ from coalmine import (
 )
 from coalmine.audits import Review, StepRecord, compare_runs, read_extraction
 from coalmine.audits.comparison.sources import given_utility
-from coalmine.audits.membership.score_files import read_score_file, read_scores
+from coalmine.audits.membership.score_files import read_scores
 from coalmine.cli.index import _lines
 from coalmine.cli.options import words_from
 from coalmine.corpus import (
@@ -161,7 +161,7 @@ def _verify(path: Path) -> None:
 
 def _compare(path: Path) -> None:
     """Membership by the scores, and the exposures beside those of another run."""
-    membership(path.parent, canaries=_top_of(path) / "canaries.json")
+    membership(path.parent)
     compare_runs([path.parent, _top_of(path) / "exposure"], utility=["1", "2"])
 
 
@@ -264,7 +264,6 @@ READERS = (
     Reader("memaudit-report.json", foreign("memaudit-report.json"), _read_score_table, json=True),
     Reader("tensorflow-privacy-perplexities.json", foreign("tensorflow-privacy-perplexities.json"), _read_score_table, json=True),
     Reader("jax-privacy-scores.json", foreign("jax-privacy-scores.json"), _read_score_table, json=True),
-    Reader("numbers.csv", written("numbers.csv", "".join(f"{n}.25\n" for n in range(30))), read_score_file),
     *(
         Reader(f"{name}{how}", copy_of("run", name), read, json=name.endswith(".json"), slow=read is not _read_run)
         for name in (

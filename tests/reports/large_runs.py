@@ -53,7 +53,7 @@ def save_large_run(directory, **options):
     canaries.save(directory / "canaries.json")
     expose(model, canaries, method="exact").save(directory / "exposure")
     made.save_verified(directory / "extraction", model, canaries, top=3, budget=2_500)
-    membership(directory / "exposure", canaries=canaries, claimed_epsilon=1.0).save(directory / "membership")
+    membership(directory / "exposure", claimed_epsilon=1.0).save(directory / "membership")
     made.save_training(directory, watched=made.watch_records(canaries))
     save_family(directory / "recitation", model.describe())
     return canaries

@@ -62,7 +62,7 @@ def audited_run(directory, *, remembered=2, name="scripted", **claims):
     expose(model, canaries).save(directory / "exposure")
     expose(model, canaries, method="references").save(directory / "references")
     save_verified(directory / "extraction", model, canaries)
-    found = membership(directory / "references", canaries=canaries, **claims)
+    found = membership(directory / "references", **claims)
     found.save(directory / "membership")
     return canaries
 

@@ -28,13 +28,13 @@ from coalmine.audits.extraction.results import (
     Extraction as Extraction,
     read_extraction as read_extraction,
 )
-from coalmine.audits.membership.measuring import (
+from coalmine.audits.membership.measure import (
     membership_of_file as membership_of_file,
     membership_of_results as membership_of_results,
     membership_of_scores as membership_of_scores,
 )
 from coalmine.audits.membership.options import MembershipOptions as MembershipOptions
-from coalmine.audits.membership.results import (
+from coalmine.audits.membership.records import (
     MEMBERSHIPS as MEMBERSHIPS,
     Membership as Membership,
     read_membership as read_membership,

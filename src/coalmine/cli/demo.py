@@ -12,7 +12,7 @@ from coalmine.cli.taking import Arguments
 from coalmine.visible import visible
 
 if TYPE_CHECKING:
-    from coalmine.audits.membership.results import Membership
+    from coalmine.audits.membership.records import Membership
     from coalmine.corpus.planting.planting import Planted
 
 SECRET = "the random number is {digits:9}"  # noqa: S105 - a format of secrets, not a secret
@@ -42,7 +42,7 @@ def demo(given: Demo, session: Session) -> None:
     from coalmine.audits.extraction.measuring import verify_extraction
     from coalmine.audits.extraction.results import save_verification
     from coalmine.audits.extraction.table import extracted_in_plain_words
-    from coalmine.audits.membership.measuring import membership
+    from coalmine.audits.membership.measure import membership
     from coalmine.audits.runs import read_runs
     from coalmine.evidence.directories import audit_directory
     from coalmine.models.loading import load_model
@@ -79,7 +79,7 @@ def demo(given: Demo, session: Session) -> None:
 
 
 def _what_it_means(meaning: Membership, audit: Path, report: Path) -> list[str]:
-    from coalmine.audits.membership.table import membership_in_plain_words
+    from coalmine.audits.membership.display import membership_in_plain_words
 
     return [
         "",

@@ -16,7 +16,7 @@ from coalmine.errors import InputError
 from coalmine.records.options import Option
 
 if TYPE_CHECKING:
-    from coalmine.audits.membership.results import Membership
+    from coalmine.audits.membership.records import Membership
 
 
 class MembershipArguments(Arguments, frozen=True, kw_only=True):
@@ -27,13 +27,6 @@ class MembershipArguments(Arguments, frozen=True, kw_only=True):
         typer.Argument(
             help="What `coalmine expose` wrote: its directory, its exposure.json, or the model that it measured."
         ),
-    ] = None
-    in_scores: Annotated[
-        Path | None, Option("Instead of RESULTS: scores of what was trained on, higher for members.")
-    ] = None
-    out_scores: Annotated[
-        Path | None,
-        Option("With --in-scores: scores of what was drawn in the same way and not trained on."),
     ] = None
     scores: Annotated[
         Path | None,
@@ -46,21 +39,10 @@ class MembershipArguments(Arguments, frozen=True, kw_only=True):
             help="With --scores: which scores mean trained on; default: what the file or the column's name says.",
         ),
     ] = None
-    column: Annotated[str | None, Option("With --scores: the column that holds the scores.")] = None
-    copies: Annotated[int, Option("With --in-scores: how often each was in the training data.", least=1)] = 1
     reference: Annotated[
         Path | None, Option("Results of a model without the canaries; its scores are subtracted.")
     ] = None
-    canaries: Annotated[
-        Path | None,
-        Option(
-            "The canaries.json, which has the number of copies that withheld canaries were meant to have."
-        ),
-    ] = None
     options: MembershipOptions
-    all_bounds: Annotated[
-        bool, Option("Show every rate and every bound on epsilon, as membership.json has them.")
-    ] = False
     out: Annotated[
         Path | None,
         out_option("Directory for membership.json; default: beside RESULTS, in MODEL-audit, or here."),
@@ -71,66 +53,38 @@ class MembershipArguments(Arguments, frozen=True, kw_only=True):
 def membership(given: MembershipArguments, session: Session) -> None:
     """Put exposure beside random guessing, membership inference and differential privacy.
 
-    Writes membership.json, readable by you only. Each lower bound on epsilon is named, with what it assumes;
-    docs/explanation/interpretation.md explains them. A CSV for --in-scores and --out-scores has one number per line,
-    or a column named `score`.
+    Writes membership.json, readable by you only, with every rate and every bound; docs/explanation/interpretation.md explains them. A
+    table for --scores has a column named `score`, one named `in` and, where they differ, one named `copies`.
     """
-    from coalmine.audits.membership import table as tables
-    from coalmine.audits.membership.results import RESULTS_FILE
+    from coalmine.audits.membership.display import POPULATIONS, membership_in_plain_words
+    from coalmine.audits.membership.records import RESULTS_FILE
+    from coalmine.visible import visible
 
     directory = given.out or (Path() if given.results is None else _default_directory(given.results))
     session.into(directory, RESULTS_FILE, recorded=False)
     found = _measured(given)
     path = found.save(directory)
     session.say(
-        *tables.format_in_words(found),
-        tables.membership_table(found),
+        POPULATIONS.terminal(found.populations),
         "",
-        *tables.membership_in_plain_words(found),
-        *tables.membership_warnings(found),
+        *membership_in_plain_words(found),
+        *(f"Warning: {visible(warning)}." for warning in found.warnings),
+        placed("Results", path),
     )
-    notes = tables.membership_notes(found)
-    if given.all_bounds:
-        session.say("", tables.rates_table(found), "", tables.epsilon_table(found), "", *notes)
-    elif notes:
-        session.say(
-            f"--all-bounds shows every bound, and {len(notes)} {'note' if len(notes) == 1 else 'notes'} on their limits."
-        )
-    session.say(placed("Results", path))
     session.document(found)
 
 
 def _measured(given: MembershipArguments) -> Membership:
     """Membership by whichever source of scores was named, of which there must be one."""
-    beside = given.reference is not None or given.canaries is not None
-    from coalmine.audits.membership import measuring
-    from coalmine.audits.membership.score_files import read_score_file
+    from coalmine.audits.membership import measure
 
-    match (given.results, given.in_scores, given.out_scores, given.scores):
-        case (Path() as results, None, None, None):
-            if given.copies != 1:
-                raise InputError("--copies belongs to --in-scores; RESULTS say how often each was planted")
-            return measuring.membership(
-                results, given.options, reference=given.reference, canaries=given.canaries
-            )
-        case (None, Path() as in_scores, Path() as out_scores, None):
-            if beside:
-                raise InputError(
-                    "--reference and --canaries belong to RESULTS; subtract scores before --in-scores"
-                )
-            ins, outs = read_score_file(in_scores), read_score_file(out_scores)
-            return measuring.membership_of_scores(ins, outs, given.options, copies=given.copies)
-        case (None, None, None, Path() as scores):
-            if beside or given.copies != 1:
-                raise InputError(
-                    "--reference, --canaries and --copies do not go with --scores; the file says it all"
-                )
-            return measuring.membership_of_file(
-                scores, given.options, lower_is_member=given.lower_is_member, column=given.column
-            )
-    raise InputError(
-        "membership needs either RESULTS, or both --in-scores FILE and --out-scores FILE, or --scores FILE"
-    )
+    if (given.results is None) == (given.scores is None):
+        raise InputError("membership needs either RESULTS or --scores FILE")
+    if given.results is not None:
+        return measure.membership(given.results, given.options, reference=given.reference)
+    if given.scores is None or given.reference is not None:
+        raise InputError("--reference belongs to RESULTS; subtract its scores before --scores")
+    return measure.membership_of_file(given.scores, given.options, lower_is_member=given.lower_is_member)
 
 
 def _default_directory(results: Path) -> Path:

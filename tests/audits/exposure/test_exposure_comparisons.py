@@ -8,8 +8,8 @@ import pytest
 
 from coalmine import Canary, CanarySet, ExposureResult, Format, ScriptedModel, expose, membership
 from coalmine.audits.exposure.estimators import METHODS, estimator_of
-from coalmine.audits.membership.sources import load_source, populations, proven_canaries
-from coalmine.audits.membership.table import format_in_words, membership_in_plain_words
+from coalmine.audits.membership.display import membership_in_plain_words
+from coalmine.audits.membership.populations import load_source, populations, proven_canaries
 from coalmine.errors import NotMeasurableError
 from coalmine.models import text_sequence
 from coalmine.statistics import exact_exposure
@@ -139,8 +139,7 @@ def test_a_proven_canary_is_named_where_scores_show_nothing(canaries):
     assert one.template == FORM.template
     words = membership_in_plain_words(found)[0]
     assert words.startswith("Planted 4 times: these scores cannot show memorization (p = ")
-    assert words.endswith(", although c0 is proven to be the model's first guess.")
-    assert format_in_words(found) == ["Format: pin {digits:4}"]
+    assert "c0 one of at least 13.28 bits" in words
     forgetful = ScriptedModel("pin 0123456789", frequencies={"1": 5})
     (calm,) = membership(expose(forgetful, canaries, method="exact")).populations
     assert calm.proven == ()

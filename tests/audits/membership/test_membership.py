@@ -12,20 +12,13 @@ from rich.console import Console
 
 from coalmine import Canary, CanarySet, Format, ScriptedModel, expose, membership, membership_of_scores
 from coalmine.audits import read_membership
-from coalmine.audits.membership.results import ProvenCanary
-from coalmine.audits.membership.sources import load_source, populations
-from coalmine.audits.membership.table import (
-    epsilon_table,
-    evidence_p_value,
-    membership_in_plain_words,
-    membership_notes,
-    membership_table,
-    rates_table,
-)
+from coalmine.audits.membership.display import POPULATIONS, membership_in_plain_words
+from coalmine.audits.membership.populations import load_source, populations
+from coalmine.audits.membership.records import ProvenCanary
 from coalmine.errors import InputError, ModelOutputError, NotMeasurableError
 from coalmine.statistics import CoinScores, MembershipScores, compare_with_guessing, tpr_p_value
 from coalmine.statistics.epsilon.best import headline_test
-from resealing import resealed, vouch_again
+from resealing import resealed
 
 DIGITS = "0123456789"
 FORM = Format("pin {digits:4}")
@@ -70,7 +63,7 @@ def exposures(canaries):
 
 
 def test_who_is_compared_with_whom(canaries, exposures):
-    found, _ = populations(load_source(exposures), canaries=canaries)
+    found, _ = populations(load_source(exposures))
     assert [one.name for one in found] == ["once", "8 times", "pooled"]
     bits = {result.canary_id: result.log_perplexity_bits for result in exposures}
     for one, copies in zip(found[:2], (1, 8), strict=True):
@@ -85,8 +78,8 @@ def test_who_is_compared_with_whom(canaries, exposures):
     assert len(found[2].scores.in_scores) == 30
 
 
-def test_remembered_canaries_are_told_from_others_and_forgotten_ones_are_not(canaries, exposures):
-    result = membership(exposures, canaries=canaries, claimed_epsilon=0.3)
+def test_remembered_canaries_are_told_from_others_and_forgotten_ones_are_not(exposures):
+    result = membership(exposures, claimed_epsilon=0.3)
     once, often, pooled = result.populations
     assert once.guessing.p_value > 0.01
     assert once.best.canary.low == 0.0
@@ -128,22 +121,16 @@ def test_results_that_do_not_say_it_give_no_such_bound(exposures, tmp_path):
     unknown = membership(tmp_path)
     assert {estimate.status for estimate in one_run_bounds(unknown)} == {"not_measured"}
     assert "say it with --inclusion" in one_run_bounds(unknown)[0].statement
-    with resealed(path) as document:
-        for result in document["results"]:
-            del result["planned_repetitions"]
-    older = one_run_bounds(membership(tmp_path, inclusion=0.5))
-    assert [estimate.status for estimate in older] == ["not_measured", "not_measured", "lower_bound"]
-    assert "--canaries" in older[0].statement
 
 
-def test_results_on_disk_say_the_same(tmp_path, canaries, exposures):
+def test_results_on_disk_say_the_same(tmp_path, exposures):
     exposures.save(tmp_path / "exposure")
-    from_disk = membership(tmp_path / "exposure", canaries=canaries)
-    assert from_disk == membership(exposures, canaries=canaries)
+    from_disk = membership(tmp_path / "exposure")
+    assert from_disk == membership(exposures)
     path = from_disk.save(tmp_path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert read_membership(tmp_path) == from_disk
-    again = membership(tmp_path / "exposure" / "exposure.json", canaries=canaries).save(tmp_path / "again")
+    again = membership(tmp_path / "exposure" / "exposure.json").save(tmp_path / "again")
     assert again.read_bytes() == path.read_bytes()
     path.write_text("{}")
     with pytest.raises(InputError):
@@ -153,7 +140,7 @@ def test_results_on_disk_say_the_same(tmp_path, canaries, exposures):
 def test_among_all_members_the_planted_ones_are_left_out(canaries):
     form_model = model_with_memory(canaries)
     exact = expose(form_model, canaries, method="exact")
-    found, _ = populations(load_source(exact), canaries=canaries)
+    found, _ = populations(load_source(exact))
     planted = {c.text for c in canaries if c.planted}
     truth = sorted(math.log2(float(form_model.probability(text))) for text in FORM if text not in planted)
     assert np.sort(found[0].scores.out_scores) == pytest.approx(np.array(truth), abs=1e-9)
@@ -224,8 +211,6 @@ def test_warnings_where_populations_are_small():
     (one,) = result.populations
     assert any("the best bound on epsilon could not be above" in warning for warning in one.warnings)
     assert one.best.canary.low <= one.epsilon_ceiling + 1e-6
-    shown = "\n".join(membership_notes(result))
-    assert "cannot be measured with 15 references" in shown
 
 
 def printed(*shown):
@@ -236,9 +221,9 @@ def printed(*shown):
     return stream.getvalue()
 
 
-def test_what_people_read(canaries, exposures):
-    result = membership(exposures, canaries=canaries, claimed_epsilon=0.3)
-    short = printed(membership_table(result))
+def test_what_people_read(exposures):
+    result = membership(exposures, claimed_epsilon=0.3)
+    short = printed(POPULATIONS.terminal(result.populations))
     assert [line.split()[0] for line in short.splitlines()[2:]] == ["once", "8", "pooled"]
     words = membership_in_plain_words(result)
     assert words[0].startswith("Planted once: these scores do not show memorization (p = ")
@@ -247,10 +232,6 @@ def test_what_people_read(canaries, exposures):
     assert "At a 10% false-positive rate, an attacker identifies 100% of them." in words[1]
     assert "for one copy); the most this many scores could prove is" in words[1]
     assert words[-1].startswith("Verdict: claimed epsilon 0.3 at delta 1e-05: ")
-    detail = printed(rates_table(result), epsilon_table(result))
-    for bound in (*result.populations[0].epsilon, result.populations[0].best):
-        assert detail.count(bound.canary.method) >= 3
-    assert "one copy" in detail
 
 
 def test_a_few_remembered_canaries_are_not_called_no_evidence():
@@ -259,7 +240,7 @@ def test_a_few_remembered_canaries_are_not_called_no_evidence():
     ins = rng.normal(0, 1, 100) + 9 * (np.arange(100) < 8)
     (one,) = membership_of_scores(ins, rng.normal(0, 1, 1000)).populations
     assert one.guessing.p_value > 0.01
-    assert evidence_p_value(one) < 1e-6
+    assert one.p_value < 1e-6
 
 
 def test_models_without_memorization_are_rarely_called_memorized():
@@ -291,7 +272,9 @@ def test_a_canary_that_is_proven_to_be_memorized_is_never_called_no_evidence():
     told = msgspec.structs.replace(result, populations=(msgspec.structs.replace(one, proven=(proven,)),))
     assert "these scores do not show memorization" in membership_in_plain_words(result)[0]
     (words, *_) = membership_in_plain_words(told)
-    assert "is proven to be the model's first guess" in words
+    assert words.endswith(
+        "although 1 of 2 canaries have an exposure that chance does not explain, c0 one of at least 13.30 bits (p = 0.0002)."
+    )
     assert words.startswith("Planted once: these scores cannot show memorization (p = ")
 
 
@@ -325,38 +308,6 @@ def test_a_model_is_no_reference_for_itself(exposures):
     # All scores would be 0, and the model would look as if it remembered nothing.
     with pytest.raises(InputError, match="not trained on the canaries"):
         membership(exposures, reference=exposures)
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda results: results.append(results[0]), "twice"),
-        (
-            lambda results: results[0].update(repetitions=0, planned_repetitions=0),
-            "was planted 0 times",
-        ),
-    ],
-)
-def test_results_that_were_tampered_with(tmp_path, exposures, change, words):
-    exposures.save(tmp_path)
-    with resealed(tmp_path / "exposure.json") as document:
-        change(document["results"])
-    with pytest.raises(InputError, match=words):
-        membership(tmp_path)
-
-
-def test_a_table_of_scores_that_are_no_numbers(tmp_path, exposures):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    exposures.save(tmp_path)
-    table = pq.read_table(tmp_path / "scores.parquet")
-    place = table.schema.get_field_index("log_perplexity_bits")
-    words = table.set_column(place, "log_perplexity_bits", pa.array(["x"] * len(table)))
-    pq.write_table(words, tmp_path / "scores.parquet")
-    vouch_again(tmp_path / "scores.parquet")
-    with pytest.raises(InputError, match="not a scores"):
-        membership(tmp_path)
 
 
 def test_the_ceiling_knows_the_coin():
@@ -421,3 +372,51 @@ def test_without_coins_one_run_has_no_headline_and_many_runs_have_one():
     assert many.verdict.outcome == "violated"
     with pytest.raises(InputError, match='"one" or "many"'):
         membership_of_scores(*given, runs="several")
+
+
+def rewritten(canaries, left):
+    """The same set, with as many copies of each planted canary as `left` says."""
+    return CanarySet(
+        [msgspec.structs.replace(c, counted=left(c) if c.planted else 0) for c in canaries],
+        canaries.formats,
+        references=canaries.references,
+        withhold=canaries.withhold,
+    )
+
+
+def test_groups_are_those_of_the_coins_whatever_is_left_of_the_copies():
+    canaries = planted_set(repetitions=(1, 8), each=30)
+    after = rewritten(canaries, lambda canary: 0 if canary.canary_id == "c8-0" else 1)
+    model = model_with_memory(canaries)
+    results = expose(model, after, method="references")
+    by_id = {result.canary_id: result for result in results}
+    assert (by_id["c8-0"].repetitions, by_id["c8-0"].planted, by_id["c8-0"].planned_repetitions) == (
+        0,
+        True,
+        8,
+    )
+    assert by_id["c8-2"].repetitions == 1
+    plain, _ = populations(load_source(expose(model, canaries, method="references")))
+    found, warnings = populations(load_source(results))
+    # The very same populations as without rewriting: leaving out what lost its copies would be a choice made after the coins.
+    assert [one.name for one in found] == [one.name for one in plain] == ["once", "8 times", "pooled"]
+    for one, other in zip(found, plain, strict=True):
+        assert [side.tolist() for side in one.scores] == [side.tolist() for side in other.scores]
+        assert [side.tolist() for side in one.coins] == [side.tolist() for side in other.coins]
+    assert any(
+        "15 canaries of format" in warning and "(1 are not in it at all)" in warning for warning in warnings
+    )
+    assert membership(results).populations[1].copies == 8
+
+
+def warnings_of(members, others):
+    chance = np.random.default_rng(0)
+    result = membership_of_scores(chance.normal(1, 1, members), chance.normal(0, 1, others), runs="many")
+    return " ".join(result.populations[0].warnings)
+
+
+@pytest.mark.parametrize(
+    ("members", "others", "few"), [(19, 400, True), (400, 19, True), (20, 20, False), (20, 400, False)]
+)
+def test_fewer_than_twenty_scores_on_either_side_are_said_to_be_few(members, others, few):
+    assert ("are few" in warnings_of(members, others)) == few

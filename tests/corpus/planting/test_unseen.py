@@ -70,7 +70,7 @@ def test_a_model_has_tokens_for_characters_that_only_withheld_canaries_have(corp
     results = expose(model, canaries)
     results.save(tmp_path / "audit")
     assert len(results.results) == len(canaries)
-    assert membership(tmp_path / "audit", canaries=canaries).populations
+    assert membership(tmp_path / "audit").populations
     found = extract(model, canaries.formats["f0"], top=3)
     assert all(one.text in canaries.formats["f0"] for one in found.found)
     ended = run("extract", tmp_path / "model", "-f", "{unseen:2}!", "--words", tmp_path / "out" / "canaries.json", "-o", tmp_path / "e")  # fmt: skip

@@ -20,7 +20,7 @@ from coalmine.audits.comparison.results import COMPARISONS, Comparison, Strategy
 from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.audits.exposure.estimators import estimator_of
 from coalmine.audits.exposure.results import EXPOSURES
-from coalmine.audits.membership.sources import load_source
+from coalmine.audits.membership.populations import load_source
 from coalmine.audits.runs import read_run
 from coalmine.errors import InputError, MissingExtraError, NotMeasurableError
 from coalmine.evidence.directories import audited_model

@@ -20,8 +20,8 @@ from coalmine.audits.extraction.measuring import verify_extraction
 from coalmine.audits.extraction.options import ExtractionOptions
 from coalmine.audits.extraction.results import CanaryExtraction, save_verification
 from coalmine.audits.framing import framed
-from coalmine.audits.membership.measuring import membership
-from coalmine.audits.membership.results import Membership
+from coalmine.audits.membership.measure import membership
+from coalmine.audits.membership.records import Membership
 from coalmine.audits.provenance.views import encoded
 from coalmine.audits.recitation.measuring import recite
 from coalmine.audits.recitation.options import RecitationOptions

@@ -8,7 +8,7 @@ from typing import Any
 from coalmine.audits.exposure.chance import group_test, judged
 from coalmine.audits.exposure.results import EXPOSURES
 from coalmine.audits.extraction.results import VERIFIED
-from coalmine.audits.membership.results import MEMBERSHIPS
+from coalmine.audits.membership.records import MEMBERSHIPS
 from coalmine.evidence.measures import LEVEL, Measure
 from coalmine.evidence.originals import other_weights
 from coalmine.evidence.run import Located, Run

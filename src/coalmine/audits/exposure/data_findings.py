@@ -9,7 +9,7 @@ from coalmine.audits.exposure.catalog import finding
 from coalmine.audits.exposure.chance import group_test, judged
 from coalmine.audits.exposure.results import EXPOSURES, Exposures
 from coalmine.audits.extraction.results import VERIFIED
-from coalmine.audits.membership.results import MEMBERSHIPS
+from coalmine.audits.membership.records import MEMBERSHIPS
 from coalmine.evidence.budget import LEVEL
 from coalmine.evidence.findings import Finding
 from coalmine.evidence.originals import other_weights

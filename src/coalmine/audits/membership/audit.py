@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from coalmine.audits.exposure.verdict import remembered_clause
 from coalmine.audits.membership import policy, report
-from coalmine.audits.membership.figures import membership_figures
+from coalmine.audits.membership.display import membership_figures
 from coalmine.audits.membership.findings import CATALOG, membership_findings, membership_suspicions, no_claim
-from coalmine.audits.membership.results import MEMBERSHIPS
+from coalmine.audits.membership.records import MEMBERSHIPS
 from coalmine.evidence.audit import Audit, NotTested
 from coalmine.evidence.findings import Finding, beyond_chance, first
 from coalmine.evidence.replies import MEMORIZED, Reply

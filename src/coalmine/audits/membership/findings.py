@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-import msgspec
-
 from coalmine.audits.exposure.chance import chance_in_words
 from coalmine.audits.exposure.results import EXPOSURES
-from coalmine.audits.membership.results import MEMBERSHIPS, Membership, Population
+from coalmine.audits.membership.records import MEMBERSHIPS, Membership, Population
 from coalmine.evidence.budget import Decisions, Key, Suspicion
 from coalmine.evidence.findings import Catalog, Entry, Finding, Severity
 from coalmine.evidence.run import Run
@@ -135,7 +133,7 @@ def shown_of_population(decided: Decisions, format_id: str, copies: int) -> bool
 
 def population_name(one: Population) -> str:
     """A population with the template of its format, which its name already has if there are several formats."""
-    if one.template is None or one.format_name is not msgspec.UNSET:
+    if one.template is None or "," in one.name:
         return one.name
     return f"{one.name} ({format_name(one.template)})"
 

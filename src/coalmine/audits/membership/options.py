@@ -47,21 +47,11 @@ class MembershipOptions(Options, frozen=True, kw_only=True):
     inclusion: Annotated[
         float | None,
         Option(
-            "Probability with which a canary was planted, by its coin; default: what RESULTS say, or 0.5 with --in-scores."
+            "Probability with which a canary was planted, by its coin; default: what RESULTS say, or 0.5 with --scores."
         ),
     ] = None
-    runs: Annotated[
-        Runs,
-        Option(
-            "For scores: `many` if each comes from a training run of its own, so that they are independent; else `one`."
-        ),
-    ] = "one"
-    gaussian: Annotated[
-        bool,
-        Option(
-            "Also the bounds `gaussian` and `f-dp`, for a claimed Gaussian mechanism; wrong for any other."
-        ),
-    ] = False
+    runs: Runs = "one"
+    gaussian: bool = False
     seed: Annotated[int, SEED] = 0
 
     @property

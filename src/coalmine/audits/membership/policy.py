@@ -10,7 +10,7 @@ import msgspec
 
 from coalmine.audits.exposure.coverage import names_in, planted_in
 from coalmine.audits.membership.findings import population_name
-from coalmine.audits.membership.results import MEMBERSHIPS, Membership, Population
+from coalmine.audits.membership.records import MEMBERSHIPS, Membership, Population
 from coalmine.corpus.planting.manifest import MANIFESTS
 from coalmine.evidence.outcomes import (
     NO_VIOLATION,
@@ -300,7 +300,7 @@ def _judge_epsilon(one: Population, claimed: float, confidence: float, shared: f
         return PartOutcome(name, "broken", bound.statement, bound.low)
     if too_weak(bound, confidence):
         return open_part(name, weak_words(bound, confidence), stronger(confidence), bound.low)
-    most = one.epsilon_ceiling if one.copies == 1 else one.one_copy_ceiling or 0.0
+    most = one.one_copy_ceiling
     if most <= claimed:
         why = f"the most this many scores could prove is {most:.2f}, whatever the model remembers"
         return open_part(name, why, _MORE, bound.low)._replace(unable=True)

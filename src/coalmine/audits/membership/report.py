@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-import msgspec
-
 from coalmine.audits.exposure.coverage import names_in, planted_in
-from coalmine.audits.exposure.results import EXPOSURES
-from coalmine.audits.membership.results import MEMBERSHIPS, Membership, Population
+from coalmine.audits.membership.records import MEMBERSHIPS, Membership, Population
 from coalmine.evidence.measures import Measure, Rule
 from coalmine.evidence.run import Run
 from coalmine.evidence.words import format_name, times_in_words
@@ -29,7 +26,7 @@ def measures(run: Run) -> Iterator[Measure]:
     for number, (_, document) in enumerate(run.all(MEMBERSHIPS)):
         single = [one for one in document.populations if not one.pooled] or list(document.populations)
         for one in single:
-            yield from _population(run, document, one, single, str(number))
+            yield from _population(document, one, single, str(number))
         yield from _claim(document, single, number)
         yield from _missing(run, document)
     if all(document.verdict is None for _, document in run.all(MEMBERSHIPS)):
@@ -43,11 +40,11 @@ def measures(run: Run) -> Iterator[Measure]:
 
 
 def _population(
-    run: Run, document: Membership, one: Population, single: list[Population], number: str
+    document: Membership, one: Population, single: list[Population], number: str
 ) -> Iterator[Measure]:
     """What the scores of a population show."""
-    name = f"planted {population_name(one)}, {one.in_count:,} against {one.out_count:,}"
-    about, key = _canaries(run, one), (number, one.name)
+    name = f"planted {_name(one)}, {one.in_count:,} against {one.out_count:,}"
+    about, key = one.canary_ids, (number, one.name)
     doubt = one.no_answer or ""
     yield Measure(
         key="membership.auc",
@@ -106,7 +103,7 @@ def _epsilon(
         else f"nothing about epsilon can be shown ({level})"
     )
     # A population that could not have shown a violation does not matter where another one of its format could.
-    ceilings = [_one_copy_ceiling(other) for other in single if other.format_id == one.format_id]
+    ceilings = [other.one_copy_ceiling for other in single if other.format_id == one.format_id]
     return Measure(
         key="membership.epsilon",
         name=name,
@@ -121,10 +118,6 @@ def _epsilon(
         copies=one.copies,
         ceiling=max(ceilings),
     )
-
-
-def _one_copy_ceiling(one: Population) -> float:
-    return one.epsilon_ceiling if one.copies == 1 else one.one_copy_ceiling or 0.0
 
 
 def _claim(document: Membership, single: list[Population], number: int) -> Iterator[Measure]:
@@ -188,21 +181,9 @@ def _missing(run: Run, document: Membership) -> Iterator[Measure]:
         )
 
 
-def _canaries(run: Run, one: Population) -> tuple[str, ...]:
-    """The planted canaries of a population, where exposures name them."""
-    exposures = run.first(EXPOSURES)
-    return tuple(
-        result.canary_id
-        for result in (() if exposures is None else exposures.results)
-        if result.format_id == one.format_id
-        and (result.planned_repetitions or result.repetitions) == one.copies
-        and result.planted
-    ) or tuple(canary.canary_id for canary in one.proven)
-
-
-def population_name(one: Population) -> str:
+def _name(one: Population) -> str:
     """A population with the template of its format, which its name already has if there are several formats."""
-    if one.template is None or one.format_name is not msgspec.UNSET:
+    if one.template is None or "," in one.name:
         return one.name
     return f"{one.name} ({format_name(one.template)})"
 

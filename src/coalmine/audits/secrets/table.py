@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from coalmine.audits.exposure.chance import chance_in_words
-from coalmine.audits.membership.results import MEMBERSHIPS
+from coalmine.audits.membership.records import MEMBERSHIPS
 from coalmine.audits.provenance.naming import masked_names
 from coalmine.audits.secrets.judging import Secret, SecretsOfKind, by_kind, trained_on
 from coalmine.evidence.charts import rounded

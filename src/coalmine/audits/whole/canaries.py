@@ -17,8 +17,8 @@ from coalmine.audits.extraction.options import ExtractionOptions
 from coalmine.audits.extraction.results import VERIFIED, save_verification
 from coalmine.audits.extraction.works import SCORED_UP_TO
 from coalmine.audits.framing import frame_obstacle, framed
-from coalmine.audits.membership.measuring import membership
-from coalmine.audits.membership.results import MEMBERSHIPS
+from coalmine.audits.membership.measure import membership
+from coalmine.audits.membership.records import MEMBERSHIPS
 from coalmine.audits.provenance.views import encoded
 from coalmine.audits.whole.speeds import LINE
 from coalmine.audits.whole.step import Sized, StepRun, Subject, TooLong
@@ -93,7 +93,7 @@ def run_membership(subject: Subject, settings: dict[str, Any], running: StepRun)
         raise NotMeasurableError(
             "the exposure of canaries was not measured, and membership is about its scores"
         )
-    found = membership(exposures, canaries=subject.inputs.canaries, seed=subject.seed)
+    found = membership(exposures, seed=subject.seed)
     with together():
         found.save(running.folder)
 
@@ -300,6 +300,6 @@ def run_secrets(subject: Subject, settings: dict[str, Any], running: StepRun) ->
     if not (members / MEMBERSHIPS.file).is_file():
         # Where no secret has a score to compare, the exposures say why.
         with contextlib.suppress(NotMeasurableError), together():
-            membership(exposure, canaries=chosen, seed=subject.seed).save(members)
+            membership(exposure, seed=subject.seed).save(members)
     if "search" in settings and not (extraction / VERIFIED.file).is_file():
         search_these(subject, chosen, settings["search"], running._replace(folder=extraction))

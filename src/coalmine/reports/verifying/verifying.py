@@ -76,7 +76,7 @@ def verify_run(*runs: str | os.PathLike[str], progress: Progress | None = None) 
     compared with what is not there: results without their model or manifest are judged by themselves.
 
     >>> import tempfile
-    >>> from coalmine.audits.membership.measuring import membership_of_scores
+    >>> from coalmine.audits.membership.measure import membership_of_scores
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = membership_of_scores(range(80, 180), range(100)).save(folder)
     ...     before = verify_run(folder)

@@ -20,7 +20,7 @@ from coalmine.statistics.epsilon.claimed import Verdict
 from coalmine.statistics.roc import RateEstimate
 from coalmine.storage.files import sha256_of_file
 
-SCHEMA = "coalmine.membership/1"
+SCHEMA = "coalmine.membership/2"
 RESULTS_FILE = "membership.json"
 
 
@@ -59,15 +59,6 @@ class ProvenCanary(msgspec.Struct, frozen=True, kw_only=True):
     confidence: Level | None = None
 
 
-def times_in_words(copies: int, *, pooled: bool) -> str:
-    """How often canaries were planted, as the name of their population says it.
-
-    >>> times_in_words(1, pooled=False), times_in_words(4, pooled=False), times_in_words(4, pooled=True)
-    ('once', '4 times', 'pooled')
-    """
-    return "pooled" if pooled else "once" if copies == 1 else f"{copies} times"
-
-
 WRONG_SIDE = (
     "members score lower than non-members, which memorization does not explain: either the scores have the wrong sign, or something "
     "pushed members away, as unlearning does"
@@ -98,8 +89,8 @@ class Population(msgspec.Struct, frozen=True, kw_only=True):
     best: EpsilonBound
     # The highest bound that this many scores could prove, for a canary as a whole; 0 where none is measured.
     epsilon_ceiling: Amount
-    # The highest for one copy, by group privacy; None in files of earlier versions.
-    one_copy_ceiling: Amount | None = None
+    # The highest for one copy, by group privacy.
+    one_copy_ceiling: Amount
     # The tighter bound that also assumes independent scores.
     independent: EpsilonBound | None = None
     # The p-value of epsilon = 0 for a canary as a whole, at the delta of the audit, by the test that `best` uses.
@@ -108,12 +99,22 @@ class Population(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
     # That of the format, by which people know it.
     template: str | None = None
-    # What the format is called where the results are of several, so that `name` begins with it.
-    format_name: str | msgspec.UnsetType = msgspec.UNSET
+    canary_ids: tuple[str, ...] = ()
     # The canaries of this population that `expose` proved to be memorized: scores that show nothing do not acquit these.
     proven: tuple[ProvenCanary, ...] = ()
     # Whether these are secrets that were in the data all along, all of a kind together.
-    natural: bool | msgspec.UnsetType = msgspec.UNSET
+    natural: bool = False
+
+    @property
+    def p_value(self) -> float:
+        """The probability of such scores without memorization: the smallest of the exact p-values, times their number.
+
+        They are those that findings rest on: of the order, of the rate at the lowest false-positive rate, and of epsilon.
+        """
+        rates = [one for one in self.tpr_p_values if one is not None]
+        known = [self.guessing.p_value, *rates[-1:]]
+        known += [] if self.epsilon_p_value is None else [self.epsilon_p_value]
+        return min(1.0, len(known) * min(known))
 
     @property
     def no_answer(self) -> str | None:
@@ -132,7 +133,11 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     population: str
     plain_median_bits: float
     calibrated_median_bits: float
-    gain_bits: float
+
+    @property
+    def gain_bits(self) -> float:
+        """How much higher the median is with the reference model."""
+        return self.calibrated_median_bits - self.plain_median_bits
 
 
 class Membership(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,14 +162,13 @@ class Membership(msgspec.Struct, frozen=True, kw_only=True):
     populations: tuple[Population, ...]
     calibration: tuple[Calibration, ...] = ()
     verdict: Verdict | None = None
-    # What the claim is for; absent where none was judged.
-    claimed_unit: PrivacyUnit | msgspec.UnsetType = msgspec.UNSET
+    # What a claim that was judged is for.
+    claimed_unit: PrivacyUnit = "document"
     model: dict[str, Any] = {}
     reference_model: dict[str, Any] | None = None
     manifest_sha256: str | None = None
-    # Of the exposure.json that the scores come from, and of that of the reference model; None where they were never written.
+    # Of the exposure.json that the scores come from; None where it was never written.
     exposures_sha256: str | None = None
-    reference_exposures_sha256: str | None = None
     warnings: tuple[str, ...] = ()
 
     def save(self, directory: str | os.PathLike[str]) -> Path:
@@ -174,18 +178,14 @@ class Membership(msgspec.Struct, frozen=True, kw_only=True):
 
 def _again(path: Path, found: Membership) -> Iterator[str]:
     """All of it follows from the exposures that the scores come from, where these are in a directory next to it."""
-    from coalmine.audits.membership.measuring import membership_again
+    from coalmine.audits.membership.measure import membership_again
 
-    places = [
-        path.with_name(EXPOSURES.file),
-        *sorted(path.absolute().parent.parent.glob(f"*/{EXPOSURES.file}")),
-    ]
-    of_reference = found.reference_exposures_sha256 is not None
-    source = next(
-        (one for one in places if one.is_file() and sha256_of_file(one) == found.exposures_sha256), None
-    )
-    if source is not None and not of_reference:
-        yield from differences(found, membership_again(source, found))
+    folders = path.absolute().parent.parent
+    places = [path.with_name(EXPOSURES.file), *sorted(folders.glob(f"*/{EXPOSURES.file}"))]
+    for source in places if found.reference_model is None else ():
+        if source.is_file() and sha256_of_file(source) == found.exposures_sha256:
+            yield from differences(found, membership_again(source, found))
+            return
 
 
 MEMBERSHIPS = Document(
@@ -199,10 +199,10 @@ MEMBERSHIPS = Document(
     again=_again,
     origin=Origin(
         model=lambda found: found.model,
-        natural=lambda found: any(one.natural is True for one in found.populations),
+        natural=lambda found: any(one.natural for one in found.populations),
         manifests=lambda found: [found.manifest_sha256],
         canaries=lambda found: [
-            SaidOfCanary(canary.canary_id, None if one.natural is True else one.format_id)
+            SaidOfCanary(canary.canary_id, None if one.natural else one.format_id)
             for one in found.populations
             for canary in one.proven
         ],
