@@ -101,7 +101,6 @@ EXCEPTIONS = {
         "verify": "calls `verify_extraction` instead",
         "replay": "calls `verify_certificate` instead",
     },
-    "membership": {"all_bounds": "prints more of the results"},
     "count": {
         "texts": "the queries of `CorpusIndex.counts`",
         "texts_file": "a file with such texts; Python has them in a list",

@@ -304,7 +304,7 @@ def test_a_result_under_another_name_is_known_by_its_schema(whole):
     (whole / "model-audit" / "membership" / "membership.json").rename(path)
     assert state_of(whole, "mine.json") == "as written"
     content = path.read_bytes()
-    path.write_bytes(content.replace(b"coalmine.membership/1", b"coalmine.membership/7"))
+    path.write_bytes(content.replace(b"coalmine.membership/2", b"coalmine.membership/7"))
     assert state_of(whole, "mine.json") == "altered"
     with resealed(path) as document:
         document["schema"] = "coalmine.membership/7"
