@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from coalmine.audits.recitation import policy
+from coalmine.audits.recitation import policy, report
 from coalmine.audits.recitation.figures import recitation_figures
 from coalmine.audits.recitation.findings import (
     CATALOG,
@@ -102,5 +102,7 @@ RECITATION = Audit(
     sentences=_sentences,
     figures=recitation_figures,
     policy=policy.SECTION,
+    measures=report.measures,
+    rules=report.RULES,
     details=_details,
 )
