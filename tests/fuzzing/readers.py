@@ -50,7 +50,7 @@ from coalmine.records.documents import sealed
 from coalmine.reports import export
 from coalmine.reports.page.html import report_page
 from coalmine.reports.reported import reported
-from coalmine.storage.unfinished import left_unfinished
+from coalmine.storage.directories import left_unfinished
 from fuzzing.making import (
     LINES,
     SMALL,

@@ -7,7 +7,7 @@ import pytest
 from cli.in_process import run
 from coalmine import check, parse_policy, read_run, verify_run
 from coalmine.errors import InputError
-from coalmine.storage.links import is_circle, real_path
+from coalmine.storage.files import is_circle, real_path
 
 SENTENCE = (
     "is a symbolic link that leads in a circle, so it cannot be read; restore what was there, or remove it"

@@ -14,7 +14,7 @@ from coalmine.audits.extraction.works import SpentSearch
 from coalmine.corpus import write_embedded_corpus
 from coalmine.errors import InputError
 from coalmine.models.reference.checkpoint import save_model
-from coalmine.storage.guarded_files import guarded_file, read_guarded
+from coalmine.storage.files import guarded_file, read_guarded
 from models.random_networks import random_model
 
 CONTENT = bytes(range(256)) * 3

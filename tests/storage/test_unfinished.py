@@ -10,18 +10,18 @@ import pytest
 
 from coalmine import plant
 from coalmine.errors import CorpusError, InputError
-from coalmine.storage.files import write_bytes
-from coalmine.storage.unfinished import (
+from coalmine.storage.directories import (
     UNFINISHED_FILE,
     left_unfinished,
     noted_as_unfinished,
-    private_directory,
     sole_use,
+    work_directory,
 )
+from coalmine.storage.files import write_bytes
 
 HOLDER = """
 import sys, time
-from coalmine.storage.unfinished import sole_use
+from coalmine.storage.directories import sole_use
 with sole_use(sys.argv[1]):
     print("held", flush=True)
     time.sleep(600)
@@ -31,7 +31,7 @@ with sole_use(sys.argv[1]):
 KILLED = """
 import os, sys
 from pathlib import Path
-from coalmine.storage.unfinished import noted_as_unfinished
+from coalmine.storage.directories import noted_as_unfinished
 with noted_as_unfinished(Path(sys.argv[1]), sys.argv[2].split()):
     for name in sys.argv[3:]:
         Path(sys.argv[1], name).write_text("half")
@@ -138,8 +138,8 @@ def test_a_corpus_of_the_user_is_not_taken_for_one_that_a_killed_run_left(tmp_pa
 _HOLDING = """
 import sys, tempfile, time
 tempfile.tempdir = sys.argv[1]
-from coalmine.storage.unfinished import private_directory
-with private_directory() as directory:
+from coalmine.storage.directories import work_directory
+with work_directory() as directory:
     (directory / "secret.txt").write_text("pin 49")
     print(directory, flush=True)
     time.sleep(600)
@@ -158,7 +158,7 @@ def test_temporary_directories_of_killed_processes_are_removed_by_the_next(tmp_p
         started[0].wait()
         for directory in (killed, alive):
             os.utime(directory, (0, 0))  # as if both had been made long ago
-        with private_directory() as own:
+        with work_directory() as own:
             assert own.stat().st_mode & 0o077 == 0
             assert sorted(tmp_path.iterdir()) == sorted([alive, own])
         assert list(tmp_path.iterdir()) == [alive]

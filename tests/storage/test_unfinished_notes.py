@@ -5,7 +5,7 @@ import json
 import pytest
 
 from coalmine.errors import UnflushedError
-from coalmine.storage.unfinished import SCHEMA, UNFINISHED_FILE, left_unfinished, noted_as_unfinished
+from coalmine.storage.directories import SCHEMA, UNFINISHED_FILE, left_unfinished, noted_as_unfinished
 
 NAMES = ("corpus.txt", "canaries.json")
 

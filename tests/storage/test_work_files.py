@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from coalmine.errors import InputError, WriteError
-from coalmine.storage.files import PRIVATE, whole_file, write_bytes
-from coalmine.storage.work_files import remove_abandoned, work_directory
+from coalmine.storage.files import PRIVATE, remove_abandoned, whole_file, work_directory, write_bytes
 
 WRITER = """
 import sys, time

@@ -16,7 +16,7 @@ from coalmine.corpus import Fields
 from coalmine.engines.ledger import UNITS_FILE
 from coalmine.errors import CorpusError, InputError, ModelError, ModelOutputError, NotMeasurableError
 from coalmine.models import check_pairs, text_sequence
-from coalmine.storage.guarded_files import guarded_file, read_guarded
+from coalmine.storage.files import guarded_file, read_guarded
 from resealing import resealed
 from training.pairs import planted_pairs
 from waiting import wait_until

@@ -98,10 +98,9 @@ def verify(given: Verify, session: Session) -> int:
     from the files beside it. Unfinished work is listed; files that coalmine did not write are ignored. Exits with 0 only if every
     file is what was written, and with 2 otherwise.
     """
-    from coalmine.reports.verifying.table import verification_in_words, verification_table
-    from coalmine.reports.verifying.verifying import verify_run
+    from coalmine.reports.verifying import FILES, shown_files, verification_in_words, verify_run
 
     found = verify_run(*given.runs, progress=session.progress())
-    session.say(verification_table(found), *verification_in_words(found))
+    session.say(FILES.terminal(shown_files(found)), *verification_in_words(found))
     session.document(found)
     return found.exit_code

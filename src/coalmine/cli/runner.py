@@ -83,7 +83,7 @@ class Session(Output):
 
     def model(self, where: str) -> Any:
         """A model; with the first of them, the command gets the sole use of the directory for results."""
-        from coalmine.storage.unfinished import sole_use
+        from coalmine.storage.directories import sole_use
 
         loading = self._given.loading
         options = getattr(loading, "options", loading)

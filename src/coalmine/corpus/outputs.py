@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from coalmine.errors import CorpusError
-from coalmine.storage.unfinished import left_unfinished, noted_as_unfinished, sole_use
+from coalmine.storage.directories import left_unfinished, noted_as_unfinished, sole_use
 
 
 def first_in_the_way(*paths: Path) -> Path | None:

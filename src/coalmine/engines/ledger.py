@@ -25,8 +25,15 @@ import numpy as np
 
 from coalmine.engines.units import KEY_BYTES, Arrays, Key
 from coalmine.errors import InputError
-from coalmine.storage.files import PRIVATE, check_place, make_directory, remove_file, whole_file
-from coalmine.storage.guarded_files import guarded_file, read_guarded
+from coalmine.storage.files import (
+    PRIVATE,
+    check_place,
+    guarded_file,
+    make_directory,
+    read_guarded,
+    remove_file,
+    whole_file,
+)
 from coalmine.storage.system_errors import unreadable, write_error
 
 UNITS_FILE = "unfinished.units"

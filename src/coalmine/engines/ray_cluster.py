@@ -24,13 +24,13 @@ from typing import Any
 from coalmine.engines import ray_probe
 from coalmine.errors import InputError, MissingExtraError
 from coalmine.interrupts import deferred_interrupt
-from coalmine.storage.unfinished import private_directory
+from coalmine.storage.directories import work_directory
 
 # How long a machine may take to accept a connection, and Ray on it to answer.
 _CONNECT_SECONDS = 5.0
 _PROBE_SECONDS = 30.0
 # Socket names of Ray are about this much longer than its directory, and a system allows a bit more than 100 bytes.
-_LONGEST_DIRECTORY = 40
+_LONGEST_DIRECTORY = 28
 _MODE, _TOKEN, _TOKEN_PATH = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 
 
@@ -59,7 +59,7 @@ def connected(address: str | None, cores: int) -> Iterator[Any]:
         yield ray
         return
     if address is None:
-        with _private_directory() as directory, _variables({_MODE: "token", _TOKEN: secrets.token_hex(32)}):
+        with _ray_directory() as directory, _variables({_MODE: "token", _TOKEN: secrets.token_hex(32)}):
             started = {"num_cpus": cores, "include_dashboard": False, "_temp_dir": directory}
             with _session(ray, {"address": "local", **started}):
                 yield ray
@@ -118,10 +118,10 @@ def _handlers_kept() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _private_directory() -> Iterator[str]:
+def _ray_directory() -> Iterator[str]:
     """A directory of this user alone. Ray lets everyone write to the one that it is given, hence one below."""
     short = len(tempfile.gettempdir()) <= _LONGEST_DIRECTORY
-    with private_directory(None if short else "/tmp") as whole:  # noqa: S108 - it is private
+    with work_directory(None if short else "/tmp") as whole:  # noqa: S108 - it is private
         yield str(whole / "ray")
 
 

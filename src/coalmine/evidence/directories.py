@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from coalmine.models.plugins import is_plugin, plugin_file_name
-from coalmine.storage.links import real_path
+from coalmine.storage.files import real_path
 
 SUFFIX = "-audit"
 _CHECKPOINT = re.compile(r"checkpoint-[0-9]+")

@@ -14,8 +14,7 @@ from coalmine.evidence.run import Located, Run
 from coalmine.models.reference.checkpoint import WEIGHTS_FILE
 from coalmine.records.contradictions import refuse_contradictions
 from coalmine.records.documents import Document, Origin, SaidOfCanary, SaidOfFormat
-from coalmine.storage.files import sha256_of_file
-from coalmine.storage.links import real_path
+from coalmine.storage.files import real_path, sha256_of_file
 
 
 def other_weights(run: Run) -> str | None:

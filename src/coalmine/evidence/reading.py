@@ -7,23 +7,38 @@ whose results are below it, or were measured with it.
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from coalmine.corpus.planting.manifest import MANIFESTS
 from coalmine.errors import InputError
 from coalmine.evidence.audit import Audit
-from coalmine.evidence.directories import audit_directory, audited_model, beside
-from coalmine.evidence.grouping import runs_by_model
+from coalmine.evidence.directories import audited_model, beside
 from coalmine.evidence.originals import check_manifest
 from coalmine.evidence.run import OF_TRAINING, Located, Run
-from coalmine.models.reference.checkpoint import WEIGHTS_FILE
 from coalmine.models.transformers.model_files import GGUF_ENDING
 from coalmine.records.documents import Document
-from coalmine.records.run_record import RUN_RECORDS, is_ours
-from coalmine.storage.links import real_path, refuse_circle
+from coalmine.records.run_record import RUN_RECORDS
+from coalmine.storage.directories import is_resumed_from
+from coalmine.storage.files import real_path
+
+# What a model's description says about how it was run, and not about which model it is.
+_HOW_IT_RAN = frozenset(
+    [
+        "device",
+        "device_map",
+        "precision",
+        "context",
+        "threads",
+        "identity_sha256",
+        "chat_template_sha256",
+        "frame",
+    ]
+)
 
 
 def documents_of(audits: Sequence[Audit]) -> tuple[Document[Any], ...]:
@@ -53,11 +68,16 @@ def read_runs(
     if not given:
         raise InputError("there is no run to read; name a directory with results, such as that of the model")
     kinds = documents_of(audits)
-    files = [path for place in given for path in _files_below(place, kinds, aside)]
     found = Run(paths=given, name="", documents=dict.fromkeys(kinds, ()))
+    files = [path for place in given for path in _files_below(place, kinds, aside)]
     # A file that two of the paths lead to is one result.
     for path in {real_path(path): path for path in files}.values():
-        found = _with_file(found, path, kinds)
+        kind = next((kind for kind in kinds if kind.is_named(path.name)), None)
+        if kind is None:
+            names = ", ".join(kind.file for kind in kinds)
+            raise InputError(f"{path} is not a result that is known here; known are {names}, or a directory")
+        if kind is not RUN_RECORDS or kind.owns(path):
+            found = found.with_added(kind, Located(path, kind.load(path)))
     if not any(these for kind, these in found.documents.items() if kind is not RUN_RECORDS):
         raise InputError(
             f"no result was found below {', '.join(map(str, given))}; run `coalmine expose` or another audit first"
@@ -66,7 +86,7 @@ def read_runs(
     for kind, these in found.documents.items():
         for one in these:
             check_manifest(kind, one, manifests)
-    return tuple(runs_by_model(found))
+    return tuple(_runs_by_model(found))
 
 
 def _files_below(
@@ -76,52 +96,139 @@ def _files_below(
     if place.is_file() and not is_model:
         yield place
         return
-    refuse_circle(place)
     if not place.is_dir() and not is_model:
         raise InputError(f"{place} does not exist; name a directory with results, or a result")
-    refuse_circle(audit_directory(place))
     for top in (place, *beside(place)):
         for directory, folders, names in os.walk(top):
-            for name in names:
-                refuse_circle(Path(directory) / name)
-            # Sorted, so that the same files give the same report wherever they are.
             apart = _of_other_models(names, (*kinds, *aside))
-            folders[:] = sorted(
-                folder for folder in folders if not folder.startswith(".") and folder not in apart
-            )
-            yield from (Path(directory) / name for name in sorted(names) if _kind_of(name, kinds) is not None)
+            # Sorted, so that the same files give the same report wherever they are.
+            folders[:] = sorted(one for one in folders if not one.startswith(".") and one not in apart)
+            results = (name for name in sorted(names) if any(kind.is_named(name) for kind in kinds))
+            yield from (Path(directory) / name for name in results)
     # Given the audit directory alone, what is known of the training is beside it; earlier results in there are not asked for.
     model = audited_model(place)
     if model is not None:
-        of_training = [
-            kind.file for kind in kinds if kind.origin.model is None and kind not in {MANIFESTS, RUN_RECORDS}
-        ]
-        for path in (model, *(model / name for name in (*of_training, WEIGHTS_FILE))):
-            refuse_circle(path)
-        yield from (model / name for name in of_training if (model / name).is_file())
+        of_training = [kind for kind in kinds if kind.origin.model is None]
+        of_training = [kind for kind in of_training if kind not in {MANIFESTS, RUN_RECORDS}]
+        yield from (model / kind.file for kind in of_training if (model / kind.file).is_file())
 
 
 def _of_other_models(names: Sequence[str], kinds: Sequence[Document[Any]]) -> set[str]:
     """Folders with models of their own, by the names of the files beside them: finished, or begun."""
+    begun = any(map(is_resumed_from, names))
     return {
         kind.other_models
         for kind in kinds
-        if kind.other_models is not None
-        and any(
-            kind.is_named(name) or (kind.work_files and re.fullmatch(kind.work_files, name)) for name in names
-        )
+        if kind.other_models is not None and (begun or any(map(kind.is_named, names)))
     }
 
 
-def _kind_of(name: str, kinds: Sequence[Document[Any]]) -> Document[Any] | None:
-    return next((kind for kind in kinds if kind.is_named(name)), None)
+@dataclass
+class _ModelResults:
+    """Results about one model, while they are gathered."""
+
+    run: Run
+    folders: set[Path] = field(default_factory=set)
+
+    def add(self, kind: Document[Any], one: Located[Any]) -> None:
+        self.run = self.run.with_added(kind, one)
 
 
-def _with_file(run: Run, path: Path, kinds: Sequence[Document[Any]]) -> Run:
-    kind = _kind_of(path.name, kinds)
-    if kind is None:
-        names = ", ".join(kind.file for kind in kinds)
-        raise InputError(f"{path} is not a result that is known here; known are {names}, or a directory")
-    if kind is RUN_RECORDS and not is_ours(path):
-        return run
-    return run.with_added(kind, Located(path, kind.load(path)))
+def _identity(model: Mapping[str, Any]) -> str:
+    """Equal for two descriptions of the same model, however it was run."""
+    if "weights_sha256" in model:
+        facts = {name: model.get(name) for name in ("weights_sha256", "adapter_in_use")}
+    else:
+        facts = {name: value for name, value in model.items() if name not in _HOW_IT_RAN}
+    return msgspec.json.encode(facts, order="deterministic").decode()
+
+
+def _runs_by_model(found: Run) -> list[Run]:
+    """One run for each model that there are results about, with the results to rely on first."""
+    models: dict[str, _ModelResults] = {}
+
+    def results_of(key: str) -> _ModelResults:
+        # The kinds of documents in the same order in every run.
+        empty = Run(paths=found.paths, name="", documents=dict.fromkeys(found.documents, ()))
+        return models.setdefault(key, _ModelResults(empty))
+
+    described = [(kind, one, _identity(model) if model else "") for kind, one, model in found.about_models()]
+    keys = {key for *_, key in described}
+    if "" in keys and len(keys) == 2:
+        # Results that name no model, such as membership from a table of scores, beside those of one model.
+        described = [(kind, one, max(keys)) for kind, one, _ in described]
+    for kind, one, key in described:
+        results_of(key).add(kind, one)
+        results_of(key).folders.add(one.path.parent)
+    if not models:
+        results_of("")
+    # A directory with a training but no audit is a run too, in which nothing was tested.
+    for of_training, one in [(of, one) for of in OF_TRAINING for one in found.all(of)]:
+        near = _owners(models, one.path)
+        if not near:
+            near = [results_of(f"training {one.path}")]
+            near[0].folders.add(one.path.parent)
+        for results in near:
+            results.add(of_training, one)
+    for kind, these in found.documents.items():
+        for one in () if kind.origin.model is not None or kind in OF_TRAINING else these:
+            owners = [] if kind is MANIFESTS else _owners(models, one.path)
+            if kind is MANIFESTS:
+                owners = _measured_with(models, [one.document.sha256])
+            elif not owners and kind.origin.follows_manifest:
+                owners = _measured_with(models, kind.origin.manifests(one.document))
+            for results in owners:
+                results.add(kind, one)
+    return [_ordered(results.run.with_secrets_apart()) for results in models.values()]
+
+
+def _owners(models: dict[str, _ModelResults], path: Path) -> list[_ModelResults]:
+    """The runs with results beside or below a file, or below its model; the only run there is, where none has."""
+    near = [one for one in models.values() if any(_is_at_or_below(folder, path) for folder in one.folders)]
+    if near:
+        beside = [one for one in near if path.parent in one.folders]
+        same = [one for one in near if any(_home(folder) == _home(path.parent) for folder in one.folders)]
+        return beside or same or near
+    return list(models.values()) if len(models) == 1 else []
+
+
+def _is_at_or_below(folder: Path, path: Path) -> bool:
+    return folder.is_relative_to(path.parent) or _home(folder).is_relative_to(_home(path.parent))
+
+
+def _home(folder: Path) -> Path:
+    """The model's directory for a folder of its audit directory, and the folder itself elsewhere."""
+    place = real_path(folder)
+    return audited_model(place) or audited_model(place.parent) or place
+
+
+def _measured_with(models: dict[str, _ModelResults], manifests: Iterable[str | None]) -> list[_ModelResults]:
+    """The runs with results of one of these manifests; the only run there is, where none has."""
+    digests = set(manifests)
+    measured = [one for one in models.values() if not digests.isdisjoint(one.run.measured_manifests)]
+    return measured or (list(models.values()) if len(models) == 1 else [])
+
+
+def _ordered(run: Run) -> Run:
+    """The same run with the results to rely on first, and a name."""
+    measured: set[str | None] = set()
+    for kind, these in run.documents.items():
+        if kind.preference is not None and these:
+            preference = kind.preference
+            ordered = tuple(sorted(these, key=lambda one: preference(one.document)))
+            run = run.with_all(kind, ordered)
+            measured |= set(kind.origin.manifests(ordered[0].document))
+    manifests = sorted(run.all(MANIFESTS), key=lambda one: one.document.sha256 not in measured)
+    run = run.with_all(MANIFESTS, tuple(manifests))
+    secrets = None if run.secrets is None else _ordered(run.secrets)
+    return replace(run, name=_name_of(run), secrets=secrets)
+
+
+def _name_of(run: Run) -> str:
+    model = run.model or {}
+    for name in ("weights", "name", "model"):
+        if isinstance(model.get(name), str) and model[name]:
+            return str(model[name])
+    if run.trainings:
+        return real_path(run.trainings[0].path).parent.name
+    return real_path(run.paths[0]).name

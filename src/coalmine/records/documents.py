@@ -17,7 +17,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from coalmine.errors import AlteredError, ContradictionError, InputError
-from coalmine.storage.decoding import UndecodableError, decode_json, names_twice, shown_schema
+from coalmine.storage.decoding import UndecodableError, decode_json, shown_schema
 from coalmine.storage.files import PRIVATE, PUBLIC, read_bytes, sha256_of_file, to_json, write_bytes
 
 Record = TypeVar("Record")
@@ -92,12 +92,7 @@ def decoded(
         # The schema first: what another version wrote may have other fields, and that is not damage.
         found = decode_json(content, OfSchema).schema
         if found == schema:
-            document = decode_json(content, kind)
-            if names_twice(content):
-                raise AlteredError(
-                    f"{path} is not what was written: it has a field twice; restore it, or make {what} again"
-                )
-            return document
+            return decode_json(content, kind)
     except UndecodableError as problem:  # its checksum was made anew
         raise ContradictionError(f"{path} contradicts itself: {problem}; make {what} again") from None
     raise InputError(
@@ -136,7 +131,6 @@ class Origin(Generic[Record]):
         is_measurement: whether it measures the canaries of its manifests in the finished model; what was seen during a training does not.
         follows_manifest: whether it belongs to every model that was measured with its manifest, where no model is nearer to its file.
         natural: whether it is about secrets that were in the data all along, which reports keep apart from canaries that were planted.
-        facts: what it and the run.json written by the same command both record, by the names that run.json uses.
         source: the document that it was computed from, and the SHA-256 of that file; None where the model was asked itself.
 
     >>> Origin(model=lambda toys: toys["model"]).model({"model": {"name": "m"}})
@@ -151,7 +145,6 @@ class Origin(Generic[Record]):
     is_measurement: bool = True
     follows_manifest: bool = False
     natural: Callable[[Record], bool] = lambda _: False
-    facts: Callable[[Record], Mapping[str, Any]] = lambda _: {}
     source: Source[Record] | None = None
 
     @property
@@ -176,24 +169,17 @@ class Document(Generic[Record]):
     Attributes:
         record: the type of its content.
         schema: the schema id that it starts with, such as "coalmine.exposure/1".
-        file: its usual name, such as "exposure.json".
-        what: what error messages call it, such as "the extraction".
-        title: what tables call it, such as "exposures".
+        file: its usual name, such as "exposure.json", and `names` a pattern of all names that it may have.
+        what: what error messages call it, such as "the extraction", and `title` what tables call it, such as "exposures".
         by: who writes it, and `holds` what is in it, for the page of files.
         others: what is in each file that is written beside it and readable by you only, by its name, in which * stands for any.
         mode: PRIVATE where it may hold secrets.
-        names: a pattern of all names that it may have; by default the usual one.
         name_is_common: whether other programs use this name too, so that the content decides whose file it is.
-        check: a further check of the content, where it is read as a result; raises an InputError.
         again: computes again, for `verify` and `check`, what follows from the files beside it or from its own numbers, given its path;
             one sentence for each difference.
         companions: the SHA-256 of each file that was written with it, by name; None for one that it does not know of.
         verifies_companions: whether loading it verifies them; not for a corpus, nor for weights, which are verified when loaded.
-        companion_names: a pattern of the names of such files, for telling what they are when the document is missing.
-        work_files: a pattern of the files that a stopped command leaves until the document is written.
         other_models: a folder beside it with models of their own, such as shadow models, which no report is about.
-        keeps_work_files: whether such files are kept beside the finished document, to resume with a larger budget.
-        written_by: the command that always leaves this document beside its run.json.
         preference: sorts several results about one model, the one to rely on first.
         reader: reads a file that does not end with a checksum, such as a manifest, which people may write themselves.
         origin: what it says about the model, the manifest and the documents that it comes from.
@@ -220,15 +206,10 @@ class Document(Generic[Record]):
     mode: int = PRIVATE
     names: str = ""
     name_is_common: bool = False
-    check: Callable[[Path, Record], None] = lambda _path, _record: None
     again: Callable[[Path, Record], Iterable[str]] = lambda _path, _record: ()
     companions: Callable[[Record], Mapping[str, str | None]] = lambda _: {}
     verifies_companions: bool = True
-    companion_names: str | None = None
-    work_files: str | None = None
     other_models: str | None = None
-    keeps_work_files: Callable[[Record], bool] | None = None
-    written_by: str | None = None
     preference: Callable[[Record], Any] | None = None
     reader: Callable[[Path], Record] | None = None
     origin: Origin[Record] = Origin()
@@ -251,11 +232,15 @@ class Document(Generic[Record]):
         if place.is_dir():
             place /= self.file
         record = self.alone(place)
-        self.check(place, record)
         if self.verifies_companions:
             for name, sha256 in self.companions(record).items():
                 check_companion(place, name, sha256, self.what)
         return record
+
+    def owns(self, path: Path) -> bool:
+        """Whether a file of its name is one of ours; other programs write some of these names too, without schema and checksum."""
+        content = read_bytes(path, self.what) if self.name_is_common else b""
+        return not self.name_is_common or self.schema.encode() in content or is_sealed(content)
 
     def is_named(self, name: str) -> bool:
         """Whether a file of this kind may have this name."""

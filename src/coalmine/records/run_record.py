@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from coalmine.records.documents import Document, Origin, is_sealed
-from coalmine.storage.files import read_bytes
+from coalmine.records.documents import Document, Origin
 
 SCHEMA = "coalmine.run/1"
-
-
-def is_ours(path: Path) -> bool:
-    """Whether a run.json is one of ours: other programs write files of this name too, without our schema and a checksum."""
-    content = read_bytes(path, RUN_RECORDS.what)
-    return SCHEMA.encode() in content or is_sealed(content)
 
 
 RUN_RECORDS: Document[dict[str, Any]] = Document(

@@ -6,21 +6,34 @@ import contextlib
 import errno
 import hashlib
 import os
+import re
+import secrets
+import shutil
 import stat
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, BinaryIO, TypeGuard
 
 import msgspec
 
-from coalmine.errors import CoalmineError, InputError, ReadError, UnflushedError, WriteError
+from coalmine.errors import CoalmineError, InputError, ReadError, UnflushedError
 from coalmine.storage.system_errors import unreadable, write_error
-from coalmine.storage.work_files import new_work_file
+
+try:
+    import fcntl
+except (
+    ImportError
+):  # on Windows, where two processes can write to a directory, and what a killed one left stays
+    fcntl = None  # type: ignore[assignment]
 
 PRIVATE = 0o600
 PUBLIC = 0o644
-_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
+_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+# Work files and work directories, which are still being written, have unguessable names that end with the id of their process.
+_WORK_NAME = re.compile(r"\..+\.[0-9a-f]{16}-(?P<process>[0-9]+)(\.part)?")
+# The bytes that file systems allow for a name, and those added to the final name: two dots, 16 digits, the process, ".part".
+_LONGEST_NAME, _ADDED = 255, 48
 
 
 @contextlib.contextmanager
@@ -35,11 +48,16 @@ def whole_file(path: str | os.PathLike[str], *, mode: int = PUBLIC) -> Iterator[
     make_directory(final.parent)
     check_replaceable(final)
     new, group = _NewFile(final, mode), _GROUP.get()
-    with new.removed_if_refused():
+    try:
         yield new.temporary
         new.finish()
         if group is None:
             new.take_name()
+    except BaseException as error:
+        new.abandon()
+        if not new.concerns(error):
+            raise
+        raise write_error(final, error, _what_is_at(final)) from error
     if group is None:
         new.flush_directory()
     else:
@@ -94,8 +112,8 @@ class FileGroup:
             except OSError as error:
                 left = "files that belong with it are missing or new; run the same command again"
                 raise write_error(new.final, error, left) from error
-        for folder in dict.fromkeys(new.final.parent for new in self._new):
-            next(new for new in self._new if new.final.parent == folder).flush_directory()
+        for new in {new.final.parent: new for new in self._new}.values():
+            new.flush_directory()
 
     def close(self) -> None:
         """Remove the files that did not take their names."""
@@ -103,34 +121,29 @@ class FileGroup:
             new.abandon()
 
 
+_GROUP: ContextVar[FileGroup | None] = ContextVar("together", default=None)
+
+
 class _NewFile:
-    """A temporary file next to the one whose name it will take."""
+    """A temporary file next to the one whose name it will take, with a lock while its process lives."""
 
     def __init__(self, final: Path, mode: int) -> None:
+        remove_abandoned(final.parent)
+        stem = os.fsdecode(os.fsencode(final.name)[: _LONGEST_NAME - _ADDED])
         self.final, self._mode = final, mode
+        self.temporary = final.with_name(f".{stem}.{work_name()}.part")
+        self._held: int | None = None
         try:
-            self.temporary, held = new_work_file(final, mode)
+            self._held = os.open(self.temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR | _NO_FOLLOW, mode)
+            self.temporary.chmod(mode)  # the umask may have removed bits
         except OSError as error:
-            raise write_error(final, error, _what_is_at(final)) from error
-        self._held: int | None = held
-
-    @contextlib.contextmanager
-    def removed_if_refused(self) -> Iterator[None]:
-        """Remove the file if the block raises; a failure to remove it does not hide the first error."""
-        try:
-            yield
-        except BaseException as error:
             self.abandon()
-            if not self._concerns(error):
-                raise
-            left = _what_is_at(self.final)
-            if os.path.lexists(self.temporary):
-                left = f"{self.temporary.name} next to it could not be removed; {left}"
-            raise write_error(self.final, error, left) from error
+            raise write_error(final, error, _what_is_at(final)) from error
+        hold(self._held)
 
     def abandon(self) -> None:
         """Remove the file, unless it has its final name."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # the first error is the one to report
             self.temporary.unlink(missing_ok=True)
         self._release()
 
@@ -140,7 +153,7 @@ class _NewFile:
             with contextlib.suppress(OSError):
                 os.close(held)
 
-    def _concerns(self, error: BaseException) -> TypeGuard[OSError]:
+    def concerns(self, error: BaseException) -> TypeGuard[OSError]:
         """Whether the operating system raised an error about writing this file, and not about something else in the block."""
         if not isinstance(error, OSError) or isinstance(error, ConnectionError) or error.errno is None:
             return False
@@ -170,6 +183,66 @@ class _NewFile:
             raise UnflushedError(str(write_error(self.final, error, left))) from error
 
 
+def work_name() -> str:
+    """The end of the name of a work file or directory of this process: nobody can guess it."""
+    return f"{secrets.token_hex(8)}-{os.getpid()}"
+
+
+def is_work_name(name: str) -> bool:
+    """Whether this is the name of a work file or a work directory."""
+    return _WORK_NAME.fullmatch(name) is not None
+
+
+def hold(descriptor: int) -> None:
+    """Lock a work file or directory for as long as this process lives, which shows others that it is not abandoned."""
+    if fcntl is not None:
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def remove_abandoned(directory: Path) -> None:
+    """Remove the work files and work directories that killed processes left in a directory."""
+    # Writing to a directory that cannot be listed fails with an error of its own; others may remove the same files.
+    with contextlib.suppress(OSError), os.scandir(directory) as entries:
+        for entry in filter(_is_abandoned, list(entries)):
+            with contextlib.suppress(OSError):
+                (shutil.rmtree if entry.is_dir() else os.unlink)(entry.path)
+
+
+def _is_abandoned(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a work file or directory that no process holds, and whose maker is gone.
+
+    Both are checked: a library that replaces our file with a new one drops the lock, and the ids of processes belong to one machine,
+    while its files may be shared.
+    """
+    work = _WORK_NAME.fullmatch(entry.name)
+    if work is None or fcntl is None or _is_alive(int(work["process"])):
+        return False
+    if entry.is_dir(follow_symlinks=False) == entry.name.endswith(".part"):
+        return False
+    try:
+        descriptor = os.open(entry, os.O_RDONLY | os.O_NONBLOCK | _NO_FOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True
+
+
 @contextlib.contextmanager
 def refused_writing(place: Path) -> Iterator[None]:
     """Turn errors of the operating system into a WriteError; the block writes files for its own use below `place`."""
@@ -179,9 +252,6 @@ def refused_writing(place: Path) -> Iterator[None]:
         if isinstance(error, ConnectionError) or error.errno is None:
             raise
         raise write_error(place, error, "nothing was left behind") from error
-
-
-_GROUP: ContextVar[FileGroup | None] = ContextVar("together", default=None)
 
 
 def _what_is_at(final: Path) -> str:
@@ -194,7 +264,7 @@ def check_place(path: Path) -> None:
     while not os.path.lexists(folder) and folder != folder.parent:
         folder = folder.parent
     if not folder.is_dir() and not folder.is_symlink():
-        raise InputError(f"{path.parent} cannot be a directory: a file is in its way; choose another place")
+        raise _in_the_way(path.parent)
     check_replaceable(path)
     if not os.access(folder, os.W_OK | os.X_OK):
         refused = PermissionError(errno.EACCES, os.strerror(errno.EACCES))
@@ -215,13 +285,10 @@ def check_replaceable(path: Path) -> None:
         return
     except OSError as error:
         raise write_error(path, error, "nothing was left behind") from error
-    if stat.S_ISDIR(kind):
-        raise InputError(f"{path} is a directory, but a file is to be written there; name a file")
-    if stat.S_ISLNK(kind):
+    if not stat.S_ISREG(kind):
         raise InputError(
-            f"{path} is a symbolic link, which is never replaced or followed; name the file that it points to, or another file"
+            f"{path} is a directory, link, device, pipe or socket, which is never replaced; name a regular file"
         )
-    check_ordinary(path)
 
 
 def check_ordinary(path: str | os.PathLike[str]) -> None:
@@ -240,12 +307,14 @@ def make_directory(path: str | os.PathLike[str]) -> Path:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
-        raise InputError(
-            f"{directory} cannot be a directory: a file is in its way; choose another place"
-        ) from None
+        raise _in_the_way(directory) from None
     except OSError as error:
         raise write_error(directory, error, "the directory was not made") from error
     return directory
+
+
+def _in_the_way(directory: Path) -> InputError:
+    return InputError(f"{directory} cannot be a directory: a file is in its way; choose another place")
 
 
 def remove_file(path: Path) -> None:
@@ -254,14 +323,22 @@ def remove_file(path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
-        reason = os.strerror(error.errno or 0)
-        raise WriteError(f"{path} is no longer needed and cannot be removed: {reason}; remove it") from error
+        raise write_error(path, error, "it is no longer needed; remove it") from error
 
 
 def _checked(path: str | os.PathLike[str]) -> Path:
     if "\0" in os.fspath(path):
         raise InputError(f"a path cannot contain a null character, but {os.fspath(path)!r} does; rename it")
     return Path(path)
+
+
+def real_path(path: str | os.PathLike[str]) -> Path:
+    """Where a path leads, as `Path.resolve`; a link that leads in a circle leads to itself, and is no error.
+
+    >>> real_path("/").as_posix()
+    '/'
+    """
+    return Path(os.path.realpath(path))
 
 
 @contextlib.contextmanager
@@ -326,8 +403,6 @@ def read_bytes(path: str | os.PathLike[str], what: str) -> bytes:
         raise InputError(
             f"{what} must be a file, but {path} is a directory; name the file inside it"
         ) from None
-    except PermissionError as error:
-        raise ReadError(f"{what} cannot be read: no permission for {path}; run as its owner") from error
     except OSError as error:
         raise ReadError(f"{what}: {unreadable(path, error)}") from error
 
@@ -339,6 +414,30 @@ def read_text(path: str | os.PathLike[str], what: str) -> str:
     except UnicodeDecodeError as problem:
         where = f"{problem.reason} at byte {problem.start}"
         raise InputError(f"{what} {path} is not UTF-8 ({where}); save it as UTF-8") from None
+
+
+_DIGEST_BYTES = hashlib.sha256().digest_size
+
+
+@contextlib.contextmanager
+def guarded_file(path: Path) -> Iterator[BinaryIO]:
+    """A stream to write a file to that a stopped command resumes from: private, and it ends with the SHA-256 of all before."""
+    with whole_file(path, mode=PRIVATE) as temporary, open(temporary, "w+b") as file:
+        yield file
+        file.seek(0)
+        digest = hashlib.file_digest(file, "sha256").digest()
+        file.seek(0, os.SEEK_END)
+        file.write(digest)
+
+
+def read_guarded(path: Path, what: str, *, advice: str = "remove it to start over") -> bytes:
+    """The content of such a file; an InputError that names the file if it is not what was written."""
+    check_replaceable(path)  # it will be replaced, and opening a pipe would wait forever
+    content = read_bytes(path, what)
+    written, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
+    if hashlib.sha256(written).digest() != digest:
+        raise InputError(f"{path}, left by {what}, is empty, damaged or from another version; {advice}")
+    return written
 
 
 def sha256_of_file(path: str | os.PathLike[str]) -> str:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from coalmine.corpus.outputs import exists_already, first_in_the_way, sole_writing
 from coalmine.errors import InputError
 from coalmine.models.reference.checkpoint import CHANGES, FINETUNING_FILE, TRAINING_FILE, ChangedModel
 from coalmine.records.documents import Document, Origin, beside, read_record
+from coalmine.storage.directories import UNFINISHED_FILE
 from coalmine.storage.files import FileGroup, check_places, sha256_of_file, together
-from coalmine.storage.unfinished import UNFINISHED_FILE
 
 Changed = TypeVar("Changed", bound=ChangedModel)
 
@@ -22,9 +22,8 @@ def document_of_change(
     command: str,
     title: str,
     holds: str,
-    facts: Callable[[Changed], Mapping[str, Any]] = lambda _: {},
 ) -> Document[Changed]:
-    """The record of what a command makes of a model; `facts` are those of its origin besides the data of the model."""
+    """The record of what a command makes of a model."""
     return Document(
         record=record,
         schema=CHANGES[file],
@@ -36,14 +35,7 @@ def document_of_change(
         companions=lambda made: dict(made.files),
         # Weights are verified when they are loaded.
         verifies_companions=False,
-        written_by=command,
-        origin=Origin(
-            is_measurement=False,
-            facts=lambda made: {
-                **facts(made),
-                **({} if made.data_sha256 is None else {"data_sha256": made.data_sha256}),
-            },
-        ),
+        origin=Origin(is_measurement=False),
     )
 
 

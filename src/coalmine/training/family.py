@@ -23,9 +23,8 @@ from coalmine.models.reference.checkpoint import (
     require_torch,
 )
 from coalmine.progress import Progress, Silent
-from coalmine.storage.files import check_places, no_empty_directory
-from coalmine.storage.unfinished import sole_use
-from coalmine.storage.work_files import remove_abandoned
+from coalmine.storage.directories import sole_use
+from coalmine.storage.files import check_places, no_empty_directory, remove_abandoned
 from coalmine.training.data import TrainingText, check_documents, read_corpus
 from coalmine.training.options import TrainingOptions
 from coalmine.training.private.card import CARD_FILE

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from coalmine.engines.ledger import UNITS_FILE, WORK_FILES
+from coalmine.engines.ledger import UNITS_FILE
 from coalmine.models.protocols import Scorer
 from coalmine.models.reference.checkpoint import (
     CONFIG_FILE,
@@ -20,7 +20,7 @@ from coalmine.models.reference.checkpoint import (
 )
 from coalmine.records.documents import Document, Origin
 from coalmine.records.estimate import Bits, Count, Positive
-from coalmine.records.watching import Moment, check_moments, manifests_of_watch
+from coalmine.records.watching import Moment, manifests_of_watch
 from coalmine.storage.files import PUBLIC, to_json
 from coalmine.training.options import TrainingOptions
 from coalmine.training.private.card import written_card
@@ -89,20 +89,16 @@ TRAININGS = Document(
     },
     mode=PUBLIC,
     name_is_common=True,
-    check=lambda path, record: check_moments(path, record.watched),
     companions=lambda record: {
         WEIGHTS_FILE: record.weights_sha256,
         CONFIG_FILE: record.config_sha256,
         **written_card(record),
     },
     verifies_companions=False,
-    work_files=WORK_FILES,
-    written_by="train",
     origin=Origin(
         manifests=lambda record: manifests_of_watch(record.watch),
         canaries=lambda record: said_of_canaries(record.watched),
         is_measurement=False,
-        facts=lambda record: {"data_sha256": record.data_sha256, "seed": record.options.seed},
     ),
 )
 

@@ -118,5 +118,4 @@ COMPARISONS = Document(
     holds="the runs, their differences and the frontier",
     mode=PUBLIC,
     name_is_common=True,
-    written_by="compare",
 )

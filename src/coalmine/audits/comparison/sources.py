@@ -27,8 +27,7 @@ from coalmine.evidence.directories import audited_model
 from coalmine.evidence.run import Run, names_of
 from coalmine.records import Estimate
 from coalmine.statistics.scores import checked_confidence
-from coalmine.storage.files import read_text, sha256_of_file, to_json
-from coalmine.storage.links import real_path
+from coalmine.storage.files import read_text, real_path, sha256_of_file, to_json
 from coalmine.training.finetuning.record import FinetuningRecord
 from coalmine.training.record import TrainingRecord
 

@@ -307,13 +307,11 @@ BENCHES = Document(
     holds="one row per defense (loss, exposure, extraction, epsilon, time), and the numbers of each model, by the ids of canaries",
     again=_again,
     other_models=TRAININGS_FOLDER,
-    written_by="defend",
     origin=Origin(
         manifests=lambda bench: [bench.manifest_sha256],
         canaries=lambda bench: [
             SaidOfCanary(one.canary_id, planned=one.copies, planted=one.planted) for one in bench.canaries
         ],
-        facts=lambda bench: {"corpus_sha256": bench.corpus_sha256, "seed": bench.settings.seed},
     ),
 )
 """defenses.json: `run.all(BENCHES)` gives the result of `coalmine defend` in a run."""

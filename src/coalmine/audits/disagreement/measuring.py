@@ -52,9 +52,15 @@ from coalmine.models.loading import load_model
 from coalmine.models.protocols import Model
 from coalmine.progress import Progress, Silent
 from coalmine.records.documents import beside
-from coalmine.storage.files import FileGroup, check_places, no_empty_directory, sha256_of_file, together
-from coalmine.storage.unfinished import UNFINISHED_FILE
-from coalmine.storage.work_files import remove_abandoned
+from coalmine.storage.directories import UNFINISHED_FILE
+from coalmine.storage.files import (
+    FileGroup,
+    check_places,
+    no_empty_directory,
+    remove_abandoned,
+    sha256_of_file,
+    together,
+)
 from coalmine.training.data import Documents
 from coalmine.training.options import TrainingOptions
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from coalmine.audits.disagreement.options import CrosscheckOptions
 from coalmine.audits.disagreement.scoring import Scores
 from coalmine.corpus.files.streams import pyarrow_for
 from coalmine.corpus.planting.recounting import Recount
-from coalmine.engines.ledger import WORK_FILES
 from coalmine.models.protocols import IntArray
 from coalmine.records.documents import Document, Origin
 from coalmine.records.estimate import Count
@@ -124,13 +122,9 @@ CROSSCHECKS = Document(
         **({} if result.kept is None else {result.kept.name: result.kept.sha256}),
         **({} if result.recount is None else {result.recount.manifest: result.recount.manifest_sha256}),
     },
-    companion_names=re.escape(DOCUMENTS_FILE),
-    work_files=WORK_FILES,
     other_models=HALVES_FOLDER,
-    written_by="crosscheck",
     origin=Origin(
         manifests=lambda result: [] if result.recount is None else [result.recount.manifest_sha256],
-        facts=lambda result: {"corpus_sha256": result.corpus.sha256},
     ),
 )
 

@@ -11,7 +11,7 @@ from coalmine.corpus.planting.manifest import MANIFESTS, CanarySet
 from coalmine.evidence.outcomes import PartOutcome, open_part
 from coalmine.evidence.run import Run
 from coalmine.evidence.words import FormatNames, format_names, times_in_words
-from coalmine.storage.links import real_path
+from coalmine.storage.files import real_path
 
 
 class NamedCanary(NamedTuple):

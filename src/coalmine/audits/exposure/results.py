@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, overload
@@ -19,7 +18,6 @@ from coalmine.audits.exposure.candidate_scores import (
     write_scores,
 )
 from coalmine.audits.exposure.estimators import estimator_of, preference
-from coalmine.engines.ledger import WORK_FILES
 from coalmine.errors import NotMeasurableError
 from coalmine.formats.format import Format
 from coalmine.records import Estimate
@@ -285,9 +283,6 @@ EXPOSURES = Document(
     },
     again=_again,
     companions=lambda document: {SCORES_FILE: document.scores_sha256},
-    companion_names=re.escape(SCORES_FILE),
-    work_files=WORK_FILES,
-    written_by="expose",
     preference=_preference,
     origin=Origin(
         model=lambda document: document.model,
@@ -300,11 +295,6 @@ EXPOSURES = Document(
         formats=lambda document: [
             SaidOfFormat(one.format_id, one.template, int(one.size)) for one in document.formats
         ],
-        facts=lambda document: {
-            "manifest_sha256": document.manifest_sha256,
-            "model": document.model,
-            "seed": document.seed,
-        },
     ),
 )
 """exposure.json: `run.all(EXPOSURES)` gives the results of `coalmine expose` in a run."""

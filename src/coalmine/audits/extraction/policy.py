@@ -21,7 +21,7 @@ from coalmine.evidence.policy import Broken, PolicySection, PolicyTerms, absent
 from coalmine.evidence.run import Run
 from coalmine.records.documents import beside
 from coalmine.statistics.exposure.order_tests import order_test
-from coalmine.storage.links import real_path
+from coalmine.storage.files import real_path
 
 COMMAND = "coalmine extract --verify"
 

@@ -147,14 +147,9 @@ EXTRACTIONS = Document(
     },
     names=r"extraction(-.*)?\.json",
     again=lambda _, extraction: extraction_problems(extraction),
-    work_files=SPENT_FILES,
-    # A search that ended without a proof resumes with a larger budget.
-    keeps_work_files=lambda extraction: not extraction.proven,
-    written_by="extract",
     origin=Origin(
         model=lambda extraction: extraction.model,
         natural=lambda extraction: extraction.kind is not msgspec.UNSET,
-        facts=lambda extraction: {"model": extraction.model},
     ),
 )
 """extraction.json: `run.all(EXTRACTIONS)` gives the searches of a run."""
@@ -292,7 +287,6 @@ VERIFIED = Document(
     mode=PUBLIC,
     again=_again,
     companions=lambda verified: verified.extractions,
-    written_by="extract",
     origin=Origin(
         model=lambda verified: verified.model,
         natural=lambda verified: any(one.kind is not msgspec.UNSET for one in verified.canaries),
@@ -301,7 +295,6 @@ VERIFIED = Document(
             SaidOfCanary(one.canary_id, one.format_id, one.repetitions) for one in verified.canaries
         ],
         manifest_beside=_searches_and_manifest,
-        facts=lambda verified: {"manifest_sha256": verified.manifest_sha256, "model": verified.model},
     ),
 )
 """verified.json: `run.all(VERIFIED)` gives which canaries were extracted."""

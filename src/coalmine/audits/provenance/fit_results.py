@@ -13,7 +13,6 @@ from coalmine.audits.provenance.classifier import AuditClassifier
 from coalmine.audits.provenance.fit_options import FitOptions
 from coalmine.audits.provenance.text_hashes import name_form, normalized
 from coalmine.audits.provenance.users import User, UserText
-from coalmine.engines.ledger import WORK_FILES
 from coalmine.records.documents import Document
 from coalmine.training.options import TrainingOptions
 
@@ -118,9 +117,6 @@ FITS = Document(
     holds="how the shadow models in `shadows/` were trained and on which reference users, as hashes; the audit classifier",
     others={"ranks-*.npz": "the ranks that each shadow model gives to the texts of reference users"},
     companions=lambda record: {shadow.ranks: shadow.ranks_sha256 for shadow in record.shadows},
-    companion_names=r"ranks-\d+\.npz",
-    work_files=WORK_FILES,
-    written_by="provenance fit",
     other_models=SHADOWS_FOLDER,
 )
 

@@ -50,9 +50,8 @@ from coalmine.models.loading import load_model
 from coalmine.models.protocols import Model
 from coalmine.progress import Progress, Silent
 from coalmine.statistics.provenance.rank_histograms import RankHistogram
-from coalmine.storage.files import check_places, no_empty_directory, sha256_of_file, to_json
-from coalmine.storage.unfinished import sole_use
-from coalmine.storage.work_files import remove_abandoned
+from coalmine.storage.directories import sole_use
+from coalmine.storage.files import check_places, no_empty_directory, remove_abandoned, sha256_of_file, to_json
 
 _RUN = "provenance fit/1"
 

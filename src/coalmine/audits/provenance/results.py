@@ -12,7 +12,6 @@ import msgspec
 from coalmine.audits.provenance.blind_baseline import BlindBaseline
 from coalmine.audits.provenance.data_checks import DataChecks
 from coalmine.audits.provenance.options import ProvenanceOptions
-from coalmine.engines.ledger import WORK_FILES
 from coalmine.records.contradictions import differences
 from coalmine.records.documents import Document, Origin
 from coalmine.records.estimate import Amount, Count, Positive, Share
@@ -191,11 +190,8 @@ PROVENANCES = Document(
     by="`coalmine provenance`",
     holds="a row per user: score, p-value and decision, for each question; what was checked about the data",
     again=_again,
-    work_files=WORK_FILES,
-    written_by="provenance",
     origin=Origin(
         model=lambda found: found.model,
-        facts=lambda found: {"model": found.model, "data_sha256": found.data_sha256},
     ),
 )
 """provenance.json: `run.all(PROVENANCES)` gives the results of `coalmine provenance` in a run."""

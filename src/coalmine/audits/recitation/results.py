@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -12,7 +11,6 @@ import msgspec
 import numpy as np
 
 from coalmine.audits.recitation.options import RecitationOptions
-from coalmine.engines.ledger import WORK_FILES
 from coalmine.models.protocols import IntArray
 from coalmine.records import Estimate
 from coalmine.records.contradictions import differences
@@ -186,9 +184,6 @@ RECITATIONS = Document(
     },
     again=_again,
     companions=lambda recitation: {SEQUENCES_FILE: recitation.sequences_sha256},
-    companion_names=re.escape(SEQUENCES_FILE),
-    work_files=WORK_FILES,
-    written_by="recite",
     origin=Origin(model=asked_model),
 )
 """recitation.json: `run.all(RECITATIONS)` gives the results of `coalmine recite` in a run."""

@@ -14,7 +14,7 @@ from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.corpus.planting.occurrences import OccurrenceSearch
 from coalmine.corpus.survival.causes import Cause, Settings
 from coalmine.errors import CorpusError, InputError, MissingExtraError
-from coalmine.storage.unfinished import private_directory
+from coalmine.storage.directories import work_directory
 
 # What `datasets.load_dataset` calls the kinds of files.
 _LOADERS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".csv": "csv", ".tsv": "csv", ".txt": "text"}  # fmt: skip
@@ -68,7 +68,7 @@ def _read(path: Path) -> Any:
         raise CorpusError(
             f"{parts[0]} cannot be read as rows of a trainer; give {', '.join(_LOADERS)}, or a directory of these"
         )
-    with private_directory() as cache:
+    with work_directory() as cache:
         try:
             return datasets.load_dataset(
                 loader,

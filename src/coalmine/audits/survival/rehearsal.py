@@ -18,8 +18,8 @@ from coalmine.models.plugins import named_function
 from coalmine.models.transformers.libraries import quiet
 from coalmine.models.transformers.model_files import has_tokenizer
 from coalmine.records.options import described
+from coalmine.storage.directories import work_directory
 from coalmine.storage.files import check_ordinary, read_bytes
-from coalmine.storage.unfinished import private_directory
 
 # What else of an SFTConfig has to do with rows. Everything else is about how the model is trained.
 _FURTHER = (
@@ -81,7 +81,7 @@ def rehearsed(directory: Path, data: Any, settings: Mapping[str, Any]) -> Iterat
         raise MissingExtraError("a rehearsal of an SFTTrainer", "trl", "trl")
     from coalmine.models.transformers.pretrained import load_tokenizer
 
-    with _quietly(), private_directory() as out:
+    with _quietly(), work_directory() as out:
         try:
             import trl
         except ImportError:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from coalmine.records.documents import Document, Origin
-from coalmine.records.watching import Moment, check_moments, manifests_of_watch
+from coalmine.records.watching import Moment, manifests_of_watch
 from coalmine.training.watched_canaries import said_of_canaries
 
 SCHEMA = "coalmine.watched/1"
@@ -36,7 +36,6 @@ WATCHES = Document(
     title="exposure during training",
     by="the callbacks",
     holds="exposure at each measurement during training",
-    check=lambda path, record: check_moments(path, record.watched),
     origin=Origin(
         manifests=lambda record: manifests_of_watch(record.watch),
         canaries=lambda record: said_of_canaries(record.watched),

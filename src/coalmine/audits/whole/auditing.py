@@ -27,8 +27,8 @@ from coalmine.errors import InputError
 from coalmine.models.options import LoadOptions
 from coalmine.progress import Progress, Silent
 from coalmine.reports.page.html import report_page
+from coalmine.storage.directories import sole_use
 from coalmine.storage.files import check_places, no_empty_directory, write_bytes
-from coalmine.storage.unfinished import sole_use
 
 REPORT_FILE = "report.html"
 # How much faster several workers are than one, for each of them: they share the memory of one machine.

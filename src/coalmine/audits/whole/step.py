@@ -14,7 +14,7 @@ from coalmine.engines.engine import Engine
 from coalmine.engines.ledger import Ledger
 from coalmine.models.protocols import Model
 from coalmine.progress import Progress
-from coalmine.storage.unfinished import UNFINISHED_FILE
+from coalmine.storage.directories import UNFINISHED_FILE
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

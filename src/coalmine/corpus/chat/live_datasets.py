@@ -9,7 +9,7 @@ from typing import Any
 
 from coalmine.corpus.files.parts import STATE_FILE
 from coalmine.errors import CorpusError, InputError, MissingExtraError
-from coalmine.storage.unfinished import private_directory
+from coalmine.storage.directories import work_directory
 
 
 @contextlib.contextmanager
@@ -20,7 +20,7 @@ def saved_dataset(dataset: Any) -> Iterator[Path]:
             f"a corpus is the path of a file or directory, or a datasets.Dataset, got {type(dataset).__name__}; give one of these, such as "
             "one split of a DatasetDict"
         )
-    with private_directory() as folder:
+    with work_directory() as folder:
         directory = folder / "dataset"
         dataset.save_to_disk(directory)
         yield directory

@@ -36,9 +36,8 @@ from coalmine.corpus.rewriting import OriginalCorpus, refuse_itself
 from coalmine.engines.engine import Engine, open_engine
 from coalmine.errors import CorpusError
 from coalmine.progress import Progress, Silent
+from coalmine.storage.directories import UNFINISHED_FILE, work_directory
 from coalmine.storage.files import FileGroup, check_places, refused_writing, together
-from coalmine.storage.unfinished import UNFINISHED_FILE
-from coalmine.storage.work_files import work_directory
 
 
 def deduplicate(

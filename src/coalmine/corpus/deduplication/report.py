@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
@@ -119,11 +118,8 @@ DEDUPLICATIONS = Document(
         REMOVED_FILE: report.removed_sha256,
         **({} if report.canaries is None else {report.canaries.manifest: report.canaries.manifest_sha256}),
     },
-    companion_names=re.escape(REMOVED_FILE),
-    written_by="dedup",
     origin=Origin(
         manifests=lambda report: [] if report.canaries is None else [report.canaries.manifest_sha256],
-        facts=lambda report: {"corpus_sha256": report.sha256_before},
     ),
 )
 

@@ -41,17 +41,17 @@ from coalmine.errors import CoalmineError, CorpusError, InputError, WriteError
 from coalmine.models.protocols import IntArray
 from coalmine.progress import Progress, Silent
 from coalmine.records.documents import write_sealed
+from coalmine.storage.directories import sole_use
 from coalmine.storage.files import (
     PRIVATE,
     check_places,
     check_replaceable,
+    remove_abandoned,
     remove_file,
     sha256_of_file,
     to_json,
     write_bytes,
 )
-from coalmine.storage.unfinished import sole_use
-from coalmine.storage.work_files import remove_abandoned
 
 
 class _IndexPlan(msgspec.Struct, frozen=True):

@@ -15,10 +15,9 @@ from msgspec import UNSET, UnsetType
 from numpy.typing import NDArray
 
 from coalmine.corpus.files.documents import Fields
-from coalmine.engines.ledger import WORK_FILES
 from coalmine.errors import CorpusError
 from coalmine.models.protocols import IntArray
-from coalmine.records.documents import Document, Origin
+from coalmine.records.documents import Document
 from coalmine.storage.files import PRIVATE, sha256_of_file, whole_file
 
 SCHEMA = "coalmine.index/1"
@@ -112,15 +111,6 @@ INDEXES = Document(
     others={"shard-*": "the tokens of one part of the corpus, and their suffixes in order"},
     name_is_common=True,
     companions=lambda manifest: dict(manifest.files),
-    companion_names=r"shard-[0-9]{5}\.(symbols|suffixes|starts|numbers)",
-    work_files=WORK_FILES,
-    written_by="index",
-    origin=Origin(
-        facts=lambda manifest: {
-            "corpus_sha256": manifest.corpus.sha256,
-            "tokenizer_sha256": manifest.tokenizer.sha256,
-        }
-    ),
 )
 
 

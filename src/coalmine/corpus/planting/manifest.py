@@ -468,11 +468,9 @@ MANIFESTS = Document(
     ),
     # Results are about the manifest; only `verify` asks whether its corpus is still the one that was planted.
     verifies_companions=False,
-    written_by="plant",
     reader=CanarySet.load,
     origin=Origin(
         natural=lambda canaries: canaries.natural,
         manifests=_manifest_before,
-        facts=lambda canaries: {"manifest_sha256": canaries.sha256},
     ),
 )

@@ -41,8 +41,8 @@ from coalmine.errors import CorpusError, ManifestError
 from coalmine.formats.format import Format
 from coalmine.progress import Progress, Silent
 from coalmine.storage import files
-from coalmine.storage.links import real_path
-from coalmine.storage.unfinished import UNFINISHED_FILE
+from coalmine.storage.directories import UNFINISHED_FILE
+from coalmine.storage.files import real_path
 
 
 class Planted(msgspec.Struct, frozen=True):

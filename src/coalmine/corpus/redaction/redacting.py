@@ -28,8 +28,8 @@ from coalmine.corpus.rewriting import OriginalCorpus, refuse_itself
 from coalmine.corpus.secrets.finding import Candidate
 from coalmine.errors import CorpusError
 from coalmine.progress import Progress, Silent
+from coalmine.storage.directories import UNFINISHED_FILE
 from coalmine.storage.files import FileGroup, check_places, together
-from coalmine.storage.unfinished import UNFINISHED_FILE
 
 if TYPE_CHECKING:
     from coalmine.models.protocols import IntArray

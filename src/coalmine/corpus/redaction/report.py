@@ -77,10 +77,8 @@ REDACTIONS = Document(
         report.corpus: report.sha256_after,
         **({} if report.canaries is None else {report.canaries.manifest: report.canaries.manifest_sha256}),
     },
-    written_by="redact",
     origin=Origin(
         manifests=lambda report: [] if report.canaries is None else [report.canaries.manifest_sha256],
-        facts=lambda report: {"corpus_sha256": report.sha256_before},
     ),
 )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -14,7 +13,7 @@ import msgspec
 from coalmine.corpus.files.documents import Fields
 from coalmine.corpus.secrets.kind import SecretKind
 from coalmine.errors import InputError
-from coalmine.records.documents import Document, Origin, beside
+from coalmine.records.documents import Document, beside
 from coalmine.records.estimate import Count, Share
 from coalmine.storage.decoding import UndecodableError, decode_json
 from coalmine.storage.files import sha256_of_file
@@ -202,9 +201,6 @@ SCANS = Document(
         DISTINCT_FILE: scan.distinct_sha256,
         **({} if scan.users is None else {USERS_FILE: scan.users_sha256}),
     },
-    companion_names="|".join(map(re.escape, (OCCURRENCES_FILE, DISTINCT_FILE, USERS_FILE))),
-    written_by="scan",
-    origin=Origin(facts=lambda scan: {"corpus_sha256": scan.corpus_sha256}),
 )
 """scan.json, and what is written with it."""
 

@@ -34,9 +34,8 @@ from coalmine.corpus.secrets.tallying import Tally
 from coalmine.errors import CorpusError, InputError
 from coalmine.formats.format import Format
 from coalmine.progress import Progress, Silent
+from coalmine.storage.directories import UNFINISHED_FILE, work_directory
 from coalmine.storage.files import PRIVATE, check_places, refused_writing, together, whole_file
-from coalmine.storage.unfinished import UNFINISHED_FILE
-from coalmine.storage.work_files import work_directory
 
 if TYPE_CHECKING:
     from coalmine.corpus.index.queries import CorpusIndex

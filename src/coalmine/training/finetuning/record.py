@@ -9,7 +9,7 @@ from typing import Annotated
 
 import msgspec
 
-from coalmine.engines.ledger import UNITS_FILE, WORK_FILES
+from coalmine.engines.ledger import UNITS_FILE
 from coalmine.models.reference.checkpoint import FINETUNING_FILE, FINETUNING_SCHEMA, TrainedFiles
 from coalmine.models.transformers.model_files import CONFIG_FILE
 from coalmine.records.documents import Document, Origin
@@ -80,11 +80,8 @@ FINETUNINGS = Document(
     ),
     # Weights are verified when they are loaded, and people may edit a card.
     verifies_companions=False,
-    work_files=WORK_FILES,
-    written_by="finetune",
     origin=Origin(
         is_measurement=False,
-        facts=lambda record: {"data_sha256": record.data_sha256, "seed": record.options.seed},
     ),
 )
 

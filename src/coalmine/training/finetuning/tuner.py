@@ -16,16 +16,16 @@ from coalmine.errors import CorpusError, InputError, ModelOutputError
 from coalmine.models.devices import usable_device
 from coalmine.models.reference.checkpoint import check_readable_name, finetuning_of, require_torch
 from coalmine.progress import Progress, Silent
+from coalmine.storage.directories import sole_use
 from coalmine.storage.files import (
     PRIVATE,
     check_places,
     no_empty_directory,
     read_bytes,
+    remove_abandoned,
     together,
     write_bytes,
 )
-from coalmine.storage.unfinished import sole_use
-from coalmine.storage.work_files import remove_abandoned
 from coalmine.training.data import TrainingText, read_corpus
 from coalmine.training.finetuning.base_checkpoint import (
     base_in,

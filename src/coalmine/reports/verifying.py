@@ -1,0 +1,334 @@
+"""`verify_run`: is every file of ours below some directories what was written?
+
+Sealed documents vouch for themselves and for the files that were written with them. A manifest, which people may write themselves, is
+vouched for by the results that were made with it and by the record of the run that planted it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from coalmine.audits.registry import COMPARISONS, OF_CORPORA, audits
+from coalmine.corpus.deduplication.report import DEDUPLICATIONS
+from coalmine.corpus.index.shards import INDEXES
+from coalmine.corpus.planting.manifest import MANIFESTS
+from coalmine.corpus.redaction.report import REDACTIONS
+from coalmine.corpus.secrets.results import SCANS
+from coalmine.errors import AlteredError, ContradictionError, InputError, MissingExtraError
+from coalmine.evidence.directories import audited_model, beside
+from coalmine.evidence.originals import check_again, check_manifest, measured_weights
+from coalmine.evidence.reading import documents_of
+from coalmine.evidence.run import Located
+from coalmine.evidence.tables import Column, Table
+from coalmine.models.reference.checkpoint import MODELS
+from coalmine.models.transformers.model_files import GGUF_ENDING
+from coalmine.progress import Progress, Silent
+from coalmine.records.documents import Document, is_sealed, is_there, read_sealed
+from coalmine.records.documents import beside as companion
+from coalmine.storage.decoding import UndecodableError, decode_python_json
+from coalmine.storage.directories import UNFINISHED_FILE, is_resumed_from
+from coalmine.storage.files import real_path, sha256_of_file
+from coalmine.training.quantizing.record import QUANTIZATIONS
+from coalmine.training.unlearning.record import UNLEARNINGS
+from coalmine.visible import visible
+
+SCHEMA = "coalmine.verification/2"
+State = Literal["as written", "altered", "of something else", "unreadable", "unfinished"]
+# Of more files than this, the table has only those with a problem; --json has all of them.
+MOST_ROWS = 60
+_SCHEMA = re.compile(rb'"schema"\s*:\s*"(?P<schema>[a-z][a-z0-9_.-]*/[0-9]+)"')
+# How much of a file is looked at to decide whether it is ours: its schema is the first field, and its checksum the last.
+_ENDS = 4_096
+
+
+class FileState(msgspec.Struct, frozen=True, kw_only=True):
+    """One file of ours, and whether it is what was written."""
+
+    path: str
+    # What it is, such as "exposures".
+    what: str
+    state: State
+    # Why, in a sentence; "" where it is as written.
+    why: str = ""
+
+
+class RunVerification(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found of every file of ours; `ignored` is how many others there are."""
+
+    schema: str = SCHEMA
+    sound: bool
+    exit_code: int
+    files: tuple[FileState, ...]
+    ignored: int
+
+
+def verify_run(*runs: str | os.PathLike[str], progress: Progress | None = None) -> RunVerification:
+    """Whether every file of ours below the given directories is what was written.
+
+    With a model's directory its audit directory is looked at too, and the other way around. All files are read whole. Nothing is
+    compared with what is not there: results without their model or manifest are judged by themselves.
+
+    >>> import tempfile
+    >>> from coalmine.audits.membership.measure import membership_of_scores
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = membership_of_scores(range(80, 180), range(100)).save(folder)
+    ...     before = verify_run(folder)
+    ...     _ = path.write_bytes(path.read_bytes().replace(b"100", b"101", 1))
+    ...     after = verify_run(folder)
+    >>> before.sound, after.files[0].state
+    (True, 'altered')
+    """
+    given = [Path(run) for run in runs]
+    if not given:
+        raise InputError("there is nothing to verify; name a directory that coalmine wrote to")
+    found = _Files(given).verified(progress or Silent())
+    if not found.files:
+        raise InputError(
+            f"nothing that coalmine wrote was found below {', '.join(map(str, given))}; name another directory"
+        )
+    return found
+
+
+def all_documents() -> tuple[Document[Any], ...]:
+    """Every kind of document that coalmine writes."""
+    compared = (one.document for one in COMPARISONS)
+    of_corpora = (*OF_CORPORA, DEDUPLICATIONS, SCANS, REDACTIONS, INDEXES)
+    return (*documents_of(audits()), *compared, *of_corpora, MODELS, QUANTIZATIONS, UNLEARNINGS)
+
+
+class _Files:
+    """All files below some directories, while they are verified."""
+
+    def __init__(self, given: list[Path]) -> None:
+        self._given = given
+        self._rows: dict[Path, FileState] = {}
+        self._documents: dict[Path, tuple[Document[Any], Any]] = {}
+        self._digests: dict[Path, str] = {}
+
+    def verified(self, progress: Progress) -> RunVerification:
+        """Look at each file by itself, then at what it says of others."""
+        # A file that is reached in two ways is one file.
+        every = sorted({real_path(path): path for path in reversed([*self._below()])}.values())
+        progress.start("Verifying files", len(every))
+        for path in every:
+            self._read(path)
+            progress.advance()
+        for path, (kind, document) in self._documents.items():
+            self._check_companions(path, kind, document)
+            self._check_origin(path, kind, document)
+        self._check_manifests()
+        self._check_work_files(every)
+        progress.finish()
+        rows = tuple(sorted(self._rows.values(), key=lambda row: row.path))
+        sound = all(row.state == "as written" for row in rows)
+        ignored = len({real_path(path) for path in every} - set(self._rows))
+        return RunVerification(sound=sound, exit_code=0 if sound else 2, files=rows, ignored=ignored)
+
+    def _below(self) -> Iterator[Path]:
+        for place in self._given:
+            if not place.exists():
+                raise InputError(f"{place} does not exist; name a directory that coalmine wrote to")
+            tops = [place]
+            if place.is_dir() or place.name.lower().endswith(GGUF_ENDING):
+                model = audited_model(place)
+                tops += [*beside(place), *([model] if model is not None and model.is_dir() else [])]
+            for top in tops:
+                if not top.is_dir():
+                    yield top
+                for directory, folders, names in os.walk(top):
+                    folders[:] = sorted(folder for folder in folders if not folder.startswith("."))
+                    here = (Path(directory) / name for name in sorted(names))
+                    yield from (path for path in here if path.is_file() or path.is_symlink())
+
+    def _note(self, path: Path, what: str, state: State, why: str = "") -> None:
+        """Keep the first thing that is wrong with a file; the same file may be reached in several ways."""
+        key = real_path(path)
+        before = self._rows.get(key)
+        if before is None:
+            self._rows[key] = FileState(path=str(path), what=what, state=state, why=why)
+        elif before.state == "as written":
+            self._rows[key] = msgspec.structs.replace(before, state=state, why=why)
+
+    def _refused(self, path: Path, what: str, problem: InputError) -> None:
+        altered = isinstance(problem, AlteredError | ContradictionError)
+        self._note(path, what, "altered" if altered else "unreadable", str(problem))
+
+    def _digest(self, path: Path) -> str:
+        key = real_path(path)
+        if key not in self._digests:
+            self._digests[key] = sha256_of_file(path)
+        return self._digests[key]
+
+    def _read(self, path: Path) -> None:
+        """Read a file by itself, if it is one of ours; one of an unknown kind is one of another version."""
+        if path.suffix != ".json":
+            return
+        title = "a file of another version"
+        try:
+            kind = _kind_of(path)
+            if kind is _OF_OTHERS:
+                return
+            if kind is None:
+                read_sealed(path, "it")
+                self._note(path, title, "unreadable", "this version of coalmine does not read its schema")
+                return
+            title = kind.title
+            self._documents[path] = kind, kind.alone(path)
+            self._note(path, title, "as written")
+        except OSError as problem:
+            self._note(path, "a file", "unreadable", f"it cannot be read ({problem.strerror})")
+        except InputError as problem:
+            self._refused(path, title, problem)
+
+    def _check_companions(self, path: Path, kind: Document[Any], document: Any) -> None:
+        """Whether the files that were written with a document are what they were, and it follows from them."""
+        sound = True
+        for name, sha256 in kind.companions(document).items():
+            other, what = companion(path, name), f"written with {path.name}"
+            try:
+                if is_there(other):
+                    same = sha256 is not None and self._digest(other) == sha256
+                    why = f"its SHA-256 is not the one in {path}; restore it, or make it again"
+                    self._note(other, what, "as written" if same else "altered", "" if same else why)
+                    sound = sound and same
+                elif sha256 is not None:
+                    self._note(
+                        other, what, "unreadable", f"it is missing: {path} was written with it; restore it"
+                    )
+            except InputError as problem:
+                self._refused(other, what, problem)
+                sound = False
+        try:
+            if sound:  # what it says of a file that was exchanged is not its own fault
+                check_again(kind, path, document)
+        except ContradictionError as problem:
+            self._refused(path, kind.title, problem)
+        except MissingExtraError:
+            raise
+        except InputError:
+            pass  # a file beside it that cannot be read has a row of its own
+
+    def _check_origin(self, path: Path, kind: Document[Any], document: Any) -> None:
+        """Whether a result is about the weights, and was computed from the results, that are there."""
+        model = {} if kind.origin.model is None else kind.origin.model(document)
+        for weights, digests in measured_weights(self._given, path, model):
+            try:
+                if self._digest(weights) in digests:
+                    self._note(weights, "weights", "as written")
+                else:
+                    why = f"{weights} was changed or trained again since; measure it again"
+                    self._note(path, "", "of something else", why)
+            except InputError as problem:
+                self._refused(weights, "weights", problem)
+        source = kind.origin.source
+        digest = None if source is None else source.sha256(document)
+        if source is None or digest is None:
+            return
+        same = [
+            place
+            for place, (other, found) in self._documents.items()
+            if other is source.document and _about(other, found) == _about(kind, document)
+        ]
+        if same and digest not in {self._digest(place) for place in same}:
+            why = f"{same[0]} was measured again since; run `{source.command}` again"
+            self._note(path, "", "of something else", why)
+
+    def _check_manifests(self) -> None:
+        """What vouches for each manifest, and whether results are of a manifest that is there."""
+        made_with = {
+            path: {digest for digest in kind.origin.manifests(document) if digest is not None}
+            for path, (kind, document) in self._documents.items()
+        }
+        manifests = {path: one for path, (kind, one) in self._documents.items() if kind is MANIFESTS}
+        known, told = {one.sha256: one for one in manifests.values()}, set().union(*made_with.values())
+        unused = [path for path, one in manifests.items() if one.sha256 not in told]
+        for path in unused:
+            if made_with.get(path.with_name("run.json")):
+                self._note(path, "", "altered", "the run.json beside it records another one; restore it")
+            else:
+                why = "nothing that is here says what it was; verify it together with the results that were made with it"
+                self._note(path, "", "of something else", why)
+        for path, (kind, document) in self._documents.items():
+            try:
+                check_manifest(kind, Located(path, document), known)
+            except ContradictionError as problem:
+                self._refused(path, "", problem)
+            except InputError:
+                pass  # a file beside it that cannot be read has a row of its own
+            of_others = made_with[path] and made_with[path].isdisjoint(known)
+            if unused and kind.origin.measures_canaries and of_others:
+                why = f"it was made with other canaries than those in {unused[0]}"
+                self._note(path, "", "of something else", why)
+
+    def _check_work_files(self, every: list[Path]) -> None:
+        """Work that was stopped; where the result is beside it, it may be kept for a larger budget."""
+        finished = {path.parent for path in self._documents}
+        for path in every:
+            if is_resumed_from(path.name) or path.name == UNFINISHED_FILE:
+                kept = path.name != UNFINISHED_FILE and path.parent in finished
+                why = "" if kept else "run the same command again to resume"
+                self._note(path, "work file", "as written" if kept else "unfinished", why)
+
+
+def _about(kind: Document[Any], document: Any) -> tuple[Any, ...]:
+    """The manifest and the model that a result is about."""
+    model = None if kind.origin.model is None else kind.origin.model(document)
+    return tuple(kind.origin.manifests(document)), model
+
+
+_OF_OTHERS = "of others"
+
+
+def _kind_of(path: Path) -> Document[Any] | Literal["of others"] | None:
+    """What a JSON file of ours is; None for one that ends with a checksum of ours, but is of another version."""
+    with open(path, "rb") as stream:
+        head = stream.read(_ENDS)
+        stream.seek(max(0, os.fstat(stream.fileno()).st_size - _ENDS))
+        tail = stream.read(_ENDS)
+    named = next((kind for kind in all_documents() if kind.is_named(path.name)), None)
+    found = _SCHEMA.search(head)
+    schema = None if found is None else found["schema"].decode()
+    if named is not None and (not named.name_is_common or schema == named.schema or is_sealed(tail)):
+        return named
+    known = next((kind for kind in all_documents() if kind.schema == schema), None)
+    if known is not None or is_sealed(tail):
+        return known
+    try:  # what is empty or cut short may be ours; other programs write whole files of a common name
+        decode_python_json(head if len(head) < _ENDS else path.read_bytes())
+    except UndecodableError:
+        return named or _OF_OTHERS
+    return _OF_OTHERS
+
+
+FILES = Table(
+    (
+        Column[FileState]("file", lambda row: row.path),
+        Column[FileState]("what", lambda row: row.what),
+        Column[FileState]("state", lambda row: row.state),
+    )
+)
+
+
+def shown_files(found: RunVerification) -> tuple[FileState, ...]:
+    """The rows of the table: of many files, only those with a problem."""
+    if len(found.files) <= MOST_ROWS:
+        return found.files
+    return tuple(row for row in found.files if row.state != "as written")
+
+
+def verification_in_words(found: RunVerification) -> list[str]:
+    """What is wrong with each file that is not what was written, and whether all are."""
+    wrong = [row for row in found.files if row.state != "as written"]
+    lines = [f"{visible(row.path)}: {visible(row.why)}" for row in wrong]
+    others = f" {found.ignored:,} other files were not looked at." if found.ignored else ""
+    if wrong:
+        lines.append(f"{len(wrong):,} of {len(found.files):,} files are NOT what was written.{others}")
+    else:
+        lines.append(f"All {len(found.files):,} files are what was written.{others}")
+    return lines
