@@ -147,7 +147,6 @@ SLOW = {
     "mutants/test_trying.py",
     "reports/test_findings.py",
     "reports/test_gate_coverage.py",
-    "reports/test_links_in_circles.py",
     "reports/test_policy.py",
     "reports/test_report_page.py",
     "reports/test_verifying.py",

@@ -39,7 +39,7 @@ def test_a_limit_on_the_size_of_files_is_a_sentence_and_changes_nothing(fork_ser
     limit = ["faults.real_limits:limit_file_size", {"most": MOST_BYTES}]
     ended = fork_server.run([*case.argv, "--quiet"], cwd=workplace, before=limit)
     assert is_one_sentence(ended), ended
-    assert "the file would be larger than is allowed (`ulimit -f` shows the limit)" in ended.err
+    assert "cannot be written: File too large; raise the limit that `ulimit -f` shows" in ended.err
     assert not contents(workplace / "out")
 
 
@@ -48,9 +48,7 @@ def test_workers_that_cannot_share_memory_for_a_limit_say_where_it_would_be(fork
     command = [*case_named("expose exact").argv, "--engine", "processes:2", "--quiet"]
     ended = fork_server.run(command, cwd=workplace, before=limit)
     assert is_one_sentence(ended), ended
-    assert (
-        "where workers share memory, cannot be written: the file would be larger than is allowed" in ended.err
-    )
+    assert "where workers share memory, cannot be written: File too large" in ended.err
     assert not contents(workplace / "out")
 
 
@@ -73,7 +71,7 @@ def test_a_full_disk_is_a_sentence_and_the_same_command_succeeds_once_there_is_r
     (small_disk / "much").write_bytes(bytes(9_000))  # room for small files, and not for large ones
     ended = fork_server.run([*case.argv, "--quiet"], cwd=workplace)
     assert is_one_sentence(ended), ended
-    assert ended.err.startswith("coalmine: no room to write out")
+    assert ended.err.startswith("coalmine: out")
     left = [path.name for path in small_disk.rglob("*")]
     assert not [one for one in left if one.startswith(".")], "a work file is left"
     subprocess.run(["mount", "-o", "remount,size=8m", str(small_disk)], check=True)

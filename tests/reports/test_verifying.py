@@ -3,7 +3,6 @@
 import json
 import random
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +10,7 @@ from cli.in_process import run
 from coalmine import CanarySet, check, findings_of, parse_policy, read_run, verify_run
 from coalmine.errors import InputError
 from coalmine.models.reference.checkpoint import save_model
-from coalmine.reports.verifying.table import MOST_ROWS, verification_in_words, verification_table
+from coalmine.reports.verifying import MOST_ROWS, shown_files, verification_in_words
 from models.random_networks import random_model
 from resealing import resealed
 
@@ -95,16 +94,6 @@ def test_each_directory_can_be_verified_alone(made_once, place):
     assert verify_run(made_once / place).sound
 
 
-def test_a_missing_file_is_named(whole):
-    for name in ("model-audit/exposure/scores.parquet", "index/shard-00000.starts", "planted/corpus.txt"):
-        (whole / name).unlink()
-        assert state_of(whole, name) == "missing"
-    (whole / "model-audit/recitation/recitation.json").unlink()
-    assert state_of(whole, "sequences.parquet") == "not vouched for"
-    (whole / "model/model.safetensors").unlink()
-    assert state_of(whole, "model/model.safetensors") == "missing"
-
-
 def test_weights_that_were_trained_again(whole):
     model = random_model("lstm")
     save_model(whole / "model", model._network, model.tokenizer)
@@ -120,7 +109,7 @@ def test_weights_that_were_trained_again(whole):
         "recitation/recitation",
         "provenance/provenance",
     ):
-        assert found[f"model-audit/{name}.json"] == "of other weights"
+        assert found[f"model-audit/{name}.json"] == "of something else"
 
 
 def test_weights_of_others_are_those_that_were_measured(whole, tmp_path):
@@ -141,7 +130,7 @@ def test_weights_of_others_are_those_that_were_measured(whole, tmp_path):
     assert found.sound
     assert sum(row.what == "weights" for row in found.files) == 2
     (weights / "model-2.safetensors").write_bytes(b"3")
-    assert state_of(weights, "extraction.json") == "of other weights"
+    assert state_of(weights, "extraction.json") == "of something else"
 
 
 def test_a_manifest_that_was_edited(whole):
@@ -149,15 +138,15 @@ def test_a_manifest_that_was_edited(whole):
     path.write_bytes(path.read_bytes() + b" ")
     found = {row.path.removeprefix(f"{whole}/"): row.state for row in verify_run(whole).files}
     assert found["planted/canaries.json"] == "altered"  # run.json beside it tells of another one
-    assert found["model-audit/exposure/exposure.json"] == "of another manifest"
+    assert found["model-audit/exposure/exposure.json"] == "of something else"
     (whole / "planted" / "run.json").unlink()
-    assert state_of(whole, "planted/canaries.json") == "not vouched for"
+    assert state_of(whole, "planted/canaries.json") == "of something else"
 
 
 def test_a_manifest_by_hand_is_vouched_for_by_results_alone(whole, tmp_path):
     (tmp_path / "mine").mkdir()
     CanarySet.of("pin {digits:3}", ["pin 123"]).save(tmp_path / "mine")
-    assert state_of(tmp_path / "mine", "canaries.json") == "not vouched for"
+    assert state_of(tmp_path / "mine", "canaries.json") == "of something else"
     shutil.copy(whole / "planted" / "canaries.json", tmp_path / "mine" / "canaries.json")
     shutil.copy(whole / "planted" / "corpus.txt", tmp_path / "mine" / "corpus.txt")
     assert verify_run(tmp_path / "mine", whole / "model-audit").sound
@@ -186,117 +175,7 @@ def test_a_corpus_that_is_planted_again_has_the_manifest_of_before_too(whole):
 def test_results_of_results_that_were_made_again(whole):
     ended = run("expose", whole / "model", whole / "planted", "--method", "references", "--quiet")
     assert ended.code == 0, ended.said
-    assert state_of(whole, "membership.json") == "of other results"
-
-
-def test_numbers_that_cannot_be_true(whole):
-    with resealed(whole / "model-audit/exposure/exposure.json") as document:
-        document["results"][0]["rank"] = 1001
-    rows = {row.path: row for row in verify_run(whole).files if row.state != "as written"}
-    row = rows.pop(str(whole / "model-audit/exposure/exposure.json"))
-    assert row.state == "contradictory"
-    assert "rank 1,001 of 1,000" in row.why
-    assert {(Path(row.path).name, row.state) for row in rows.values()} == {
-        ("membership.json", "of other results")
-    }
-    with resealed(whole / "compared/comparison.json") as document:
-        document["pairs"][0]["exposure"]["p_value"] = 2.0
-    assert state_of(whole, "comparison.json") == "contradictory"
-    with resealed(whole / "model/training.json") as document:
-        document["watched"][0]["seen"][0]["low"] = -1.0
-    assert state_of(whole, "model/training.json") == "contradictory"
-    with resealed(whole / "model-audit/extraction/verified.json") as document:
-        document["canaries"][0]["repetitions"] = 77
-    assert state_of(whole, "verified.json") == "contradictory"
-
-
-def test_work_that_was_stopped(whole):
-    stopped = {
-        "model/unfinished.units": "left over",
-        "fresh/unfinished.units": "unfinished",
-        "model/unfinished-00112233445566778899aabbccddeeff.npz": "left over",
-        "index/unfinished.units": "left over",
-        "planted/unfinished.json": "unfinished",
-        "model-audit/exposure/unfinished.units": "left over",
-        "fresh/unfinished-00112233445566778899aabbccddeeff.npz": "unfinished",
-        "model-audit/recitation/unfinished.units": "left over",
-        "model-audit/exposure/.exposure.json.0123456789abcdef-1.part": "left over",
-        "model-audit/found/unfinished-extraction-01234567.npz": "unfinished",
-    }
-    (whole / "fresh").mkdir()
-    for name in stopped:
-        (whole / name).write_bytes(b"something")
-    (whole / "planted" / ".work.0123456789abcdef-1").mkdir()
-    found = {row.path.removeprefix(f"{whole}/"): row.state for row in verify_run(whole).files}
-    assert {name: found[name] for name in stopped} == stopped
-    assert found["planted/.work.0123456789abcdef-1"] == "left over"
-
-
-def test_a_search_without_a_proof_keeps_what_it_can_go_on_from(made_once, tmp_path):
-    ended = run(
-        "extract",
-        made_once / "model",
-        "-f",
-        "pin {digits:3}",
-        "--budget",
-        "2",
-        "-o",
-        tmp_path / "x",
-        "--quiet",
-    )
-    assert ended.code == 0, ended.said
-    found = verify_run(tmp_path / "x")
-    assert found.sound
-    assert "kept for resuming" in {row.state for row in found.files}
-
-
-def test_files_of_others_are_ignored(whole):
-    for name in ("config.json", "run.json", "training.json", "manifest.json", "comparison.json"):
-        (whole / "theirs").mkdir(exist_ok=True)
-        (whole / "theirs" / name).write_text(json.dumps({"job": 1}))
-    found = verify_run(whole)
-    assert found.sound
-    assert found.ignored == 7
-
-
-@pytest.mark.parametrize("content", ["{}", "[]", "null", "5", "{}\n"])
-def test_a_file_of_ours_that_was_emptied_is_not_one_of_others(whole, content):
-    """Names that other programs use too; what is beside the file says that it was ours."""
-    emptied = [
-        *whole.glob("*/run.json"),
-        *whole.glob("model-audit/*/run.json"),
-        *(whole / name for name in ("model/training.json", "model/config.json", "compared/comparison.json")),
-        *(whole / name for name in ("index/manifest.json", "deduplicated/dedup.json")),
-    ]
-    for path in emptied:
-        before = path.read_bytes()
-        path.write_text(content)
-        found = verify_run(whole)
-        (row,) = [row for row in found.files if row.path == str(path)]
-        assert (row.state, found.sound) == ("altered", False), path
-        path.write_bytes(before)
-    assert verify_run(whole).sound
-
-
-def test_a_file_of_ours_that_another_one_replaced(whole):
-    for name in ("model/training.json", "compared/comparison.json", "model-audit/exposure/run.json"):
-        (whole / name).write_text(json.dumps({"job": 1}))
-        assert state_of(whole, name) == "altered"
-    # Without run.json, the model says that there was a training.
-    (whole / "model/run.json").unlink()
-    assert state_of(whole, "model/training.json") == "altered"
-
-
-def test_a_result_in_a_directory_of_another_program(whole):
-    """Its run.json, config.json and training.json are its own."""
-    (whole / "theirs").mkdir()
-    for name in ("config.json", "run.json", "training.json", "comparison.json"):
-        (whole / "theirs" / name).write_text(json.dumps({"job": 1}))
-    for name in ("exposure.json", "scores.parquet"):
-        shutil.copy(whole / "model-audit/exposure" / name, whole / "theirs" / name)
-    found = verify_run(whole)
-    assert found.sound
-    assert found.ignored == 6
+    assert state_of(whole, "membership.json") == "of something else"
 
 
 def test_a_result_under_another_name_is_known_by_its_schema(whole):
@@ -373,11 +252,69 @@ def test_the_command(whole, monkeypatch):
     )
 
 
+def test_a_missing_file_is_named(whole):
+    for name in ("model-audit/exposure/scores.parquet", "index/shard-00000.starts", "planted/corpus.txt"):
+        (whole / name).unlink()
+        assert state_of(whole, name) == "unreadable"
+    (whole / "model/model.safetensors").unlink()
+    rows = {row.path: row for row in verify_run(whole).files}
+    assert rows[str(whole / "model/model.safetensors")].why.startswith("it is missing: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("model-audit/exposure/exposure.json", lambda it: it["results"][0].update(rank=1001)),
+        ("compared/comparison.json", lambda it: it["pairs"][0]["exposure"].update(p_value=2.0)),
+        ("model/training.json", lambda it: it["watched"][0]["seen"][0].update(low=-1.0)),
+        ("model-audit/extraction/verified.json", lambda it: it["canaries"][0].update(repetitions=77)),
+    ],
+)
+def test_numbers_that_cannot_be_true(whole, name, change):
+    with resealed(whole / name) as document:
+        change(document)
+    assert state_of(whole, name) == "altered"
+
+
+def test_work_that_was_stopped_is_kept_beside_a_result_and_unfinished_without_one(whole):
+    (whole / "fresh").mkdir()
+    names = ("unfinished.units", "unfinished-00112233445566778899aabbccddeeff.npz", "unfinished.json")
+    for folder in ("fresh", "model-audit/found"):
+        for name in names:
+            (whole / folder / name).write_bytes(b"something")
+    states = {row.path: row.state for row in verify_run(whole).files}
+    assert {states[str(whole / "fresh" / name)] for name in names} == {"unfinished"}
+    kept = [states[str(whole / "model-audit/found" / name)] for name in names]
+    assert kept == ["as written", "as written", "unfinished"]
+
+
+def test_files_of_others_are_ignored(whole):
+    """Also beside a result of ours: their run.json, config.json and training.json are their own."""
+    (whole / "theirs").mkdir()
+    for name in ("config.json", "run.json", "training.json", "manifest.json", "comparison.json"):
+        (whole / "theirs" / name).write_text(json.dumps({"job": 1}))
+    for name in ("exposure.json", "scores.parquet"):
+        shutil.copy(whole / "model-audit/exposure" / name, whole / "theirs" / name)
+    found = verify_run(whole)
+    assert found.sound
+    assert found.ignored == 7
+
+
+def test_what_cannot_be_read_is_one_row(whole):
+    """A link that leads in a circle, in place of a result: a report refuses it by name, and no run with it is sound."""
+    path = whole / "model-audit/exposure/exposure.json"
+    path.unlink()
+    path.symlink_to(path)
+    assert state_of(whole, "model-audit/exposure/exposure.json") == "unreadable"
+    with pytest.raises(InputError, match=r"exposure\.json"):
+        read_run(whole / "model")
+
+
 def test_of_many_files_only_those_that_are_wrong_are_shown(whole):
     for number in range(MOST_ROWS):
         shutil.copytree(whole / "model-audit" / "membership", whole / "copies" / f"membership-{number}")
     found = verify_run(whole)
-    assert verification_table(found).row_count == 0
+    assert shown_files(found) == ()
     assert verification_in_words(found) == [
         f"All {len(found.files)} files are what was written. 2 other files were not looked at."
     ]

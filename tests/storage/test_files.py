@@ -9,15 +9,13 @@ import pytest
 from coalmine.errors import InputError, WriteError
 from coalmine.storage.files import (
     check_place,
-    make_directory,
     read_bytes,
-    remove_file,
     sha256_of_file,
     together,
     whole_file,
     write_bytes,
 )
-from coalmine.storage.system_errors import describe_system_error, shortened
+from coalmine.storage.system_errors import describe_system_error
 
 
 def refused_within(path, error):
@@ -33,12 +31,10 @@ def contents(folder):
 @pytest.mark.parametrize(
     ("number", "said"),
     [
-        (errno.ENOSPC, "no room to write {path}: the disk is full or a quota is reached; free some space"),
-        (errno.EDQUOT, "no room to write {path}: the disk is full or a quota is reached; free some space"),
-        (errno.EFBIG, "{path} cannot be written: the file would be larger than is allowed"),
-        (errno.EIO, "{path} cannot be written: Input/output error; check the disk"),
-        (errno.EACCES, "{path} cannot be written: Permission denied; choose another place"),
-        (errno.EROFS, "{path} cannot be written: Read-only file system; choose another place"),
+        (errno.ENOSPC, "No space left on device; free some space and run the same command again"),
+        (errno.EFBIG, "File too large; raise the limit that `ulimit -f` shows"),
+        (errno.EIO, "Input/output error; check the disk"),
+        (errno.EACCES, "Permission denied; choose another place"),
     ],
 )
 def test_a_refusal_is_one_sentence_with_what_to_do(tmp_path, number, said):
@@ -46,7 +42,7 @@ def test_a_refusal_is_one_sentence_with_what_to_do(tmp_path, number, said):
     with pytest.raises(WriteError) as told:
         refused_within(path, OSError(number, "in words of a library"))
     message = str(told.value)
-    assert message.startswith(said.format(path=path))
+    assert message.startswith(f"{path} cannot be written: {said}")
     assert message.endswith("(nothing was left behind)")
     assert told.value.__cause__.errno == number
     assert not contents(tmp_path)
@@ -71,17 +67,6 @@ def test_whatever_else_a_block_raises_passes_as_it_is(tmp_path, error):
         refused_within(tmp_path / "result.json", error)
     assert told.value is error
     assert not contents(tmp_path)
-
-
-def test_what_cannot_be_removed_does_not_hide_why_it_should_be(tmp_path, monkeypatch):
-    def refuse(*_, **__):
-        raise OSError(errno.EIO, "Input/output error")
-
-    monkeypatch.setattr("pathlib.Path.unlink", refuse)
-    with pytest.raises(WriteError, match=r"the disk is full.*could not be removed"):
-        refused_within(tmp_path / "result.json", OSError(errno.ENOSPC, "No space left on device"))
-    with pytest.raises(WriteError, match=r"result\.json is no longer needed and cannot be removed"):
-        remove_file(tmp_path / "result.json")
 
 
 def write_pair(folder, content, *, refused=None, leave=()):
@@ -142,16 +127,17 @@ def test_a_place_is_refused_before_anything_is_written_there(tmp_path):
         tmp_path / "file" / "x.json": "cannot be a directory: a file is in its way",
         tmp_path / "loop" / "x.json": "Too many levels of symbolic links; check the path",
         tmp_path / "loop": "is a symbolic link",
-        tmp_path / ("x" * 300): "longer than the file system allows; choose a shorter one",
-        tmp_path
-        / "/".join(["deep"] * 1000)
-        / "x": "longer than the file system allows; choose a shorter one",
+        tmp_path / ("x" * 300): "File name too long; check the path",
         tmp_path / "null\0": "null character",
     }.items():
         with pytest.raises(InputError, match=said):
             check_place(place)
         with pytest.raises(InputError):
             write_bytes(place, b"new")
+        for read in (sha256_of_file, lambda path: read_bytes(path, "the manifest")):
+            if place != tmp_path:
+                with pytest.raises(InputError):
+                    read(place)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "loop"]
 
 
@@ -162,29 +148,8 @@ def test_a_directory_that_may_not_be_written_to_is_refused_before(tmp_path):
         check_place(tmp_path / "x.json")
 
 
-def test_a_path_that_cannot_be_read_is_one_sentence(tmp_path):
-    (tmp_path / "file").write_text("")
-    (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    for place, said in {
-        tmp_path / "file" / "x": "does not exist|Not a directory",
-        tmp_path / "loop": "Too many levels of symbolic links",
-        tmp_path / ("x" * 300): "longer than the file system allows",
-        tmp_path / "null\0": "null character",
-    }.items():
-        with pytest.raises(InputError, match=said):
-            read_bytes(place, "the manifest")
-        with pytest.raises(InputError, match=said):
-            sha256_of_file(place)
-    with pytest.raises(InputError, match="longer than the file system allows"):
-        make_directory(tmp_path / ("x" * 300))
-
-
 def test_only_what_cannot_be_our_mistake_is_put_into_words_for_all():
     said = describe_system_error(OSError(errno.EIO, "Input/output error", "/data/x"))
     assert said == "/data/x cannot be used: Input/output error; check the disk"
-    assert describe_system_error(OSError(errno.ENAMETOOLONG, "File name too long")).startswith(
-        "a file cannot be used"
-    )
     for number in (errno.EBADF, errno.EINVAL, errno.ENOENT, None):
         assert describe_system_error(OSError(number, "ours")) is None
-    assert shortened("a/" + "b" * 300).endswith("bbb...")

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from coalmine.errors import InputError, WriteError
-from coalmine.storage.files import PRIVATE, remove_abandoned, whole_file, work_directory, write_bytes
+from coalmine.storage.directories import work_directory
+from coalmine.storage.files import PRIVATE, remove_abandoned, whole_file, write_bytes
 
 WRITER = """
 import sys, time

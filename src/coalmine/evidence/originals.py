@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from coalmine.corpus.planting.manifest import MANIFESTS, CanarySet
-from coalmine.errors import AlteredError, CoalmineError, MissingExtraError, ReadError
+from coalmine.errors import AlteredError, CoalmineError, ContradictionError, MissingExtraError, ReadError
 from coalmine.evidence.directories import model_of_result
 from coalmine.evidence.run import Located, Run
 from coalmine.models.reference.checkpoint import WEIGHTS_FILE
 from coalmine.records.contradictions import refuse_contradictions
-from coalmine.records.documents import Document, Origin, SaidOfCanary, SaidOfFormat
+from coalmine.records.documents import Document, SaidOfCanary, SaidOfFormat
 from coalmine.storage.files import real_path, sha256_of_file
 
 
@@ -64,33 +64,37 @@ def other_manifest(run: Run) -> str | None:
 
 def check_manifest(kind: Document[Any], one: Located[Any], manifests: Mapping[str, CanarySet]) -> None:
     """Refuse a result that contradicts the manifest that it was made with, if that is among these."""
+    try:
+        said = [] if kind.origin.canaries is None else list(kind.origin.canaries(one.document))
+    except ContradictionError as problem:
+        raise ContradictionError(f"{one.path} contradicts itself: {problem}") from None
     canaries = manifests.get(next(iter(kind.origin.manifests(one.document)), None) or "")
     if canaries is not None:
-        problems = manifest_problems(kind.origin, one.document, canaries)
+        problems = _manifest_problems(kind.origin.formats(one.document), said, canaries)
         further = kind.origin.manifest_beside(one.path, one.document, canaries)
         both = itertools.chain(problems, further)
         refuse_contradictions(one.path, both, "this result", "the manifest that it was made with")
 
 
-def manifest_problems(origin: Origin[Any], document: Any, canaries: CanarySet) -> Iterator[str]:
-    """What a result says about canaries and formats, and their manifest contradicts, one sentence each."""
-    for told in origin.formats(document):
-        form = canaries.formats.get(told.format_id)
-        if form is None or _contradicts(told, SaidOfFormat(told.format_id, form.template, form.size)):
-            yield f"format {told.format_id!r} is not that of the manifest"
+def _manifest_problems(
+    formats: Iterable[SaidOfFormat], said: Iterable[SaidOfCanary], canaries: CanarySet
+) -> Iterator[str]:
+    """What is said of formats and canaries, and their manifest contradicts, one sentence each."""
+    for one in formats:
+        form = canaries.formats.get(one.format_id)
+        if form is None or _contradicts(one, SaidOfFormat(one.format_id, form.template, form.size)):
+            yield f"format {one.format_id!r} is not that of the manifest"
     known = {
         one.canary_id: SaidOfCanary(
             one.canary_id, one.format_id, one.times_trained_on, one.repetitions, one.planted
         )
         for one in canaries
     }
-    for said in () if origin.canaries is None else origin.canaries(document):
-        if said.canary_id not in known:
-            yield f"canary {said.canary_id!r} is not in the manifest"
-        elif _contradicts(said, known[said.canary_id]):
-            yield (
-                f"canary {said.canary_id!r} is of another format, was planted another number of times, or was withheld, by the manifest"
-            )
+    for told in said:
+        if told.canary_id not in known:
+            yield f"canary {told.canary_id!r} is not in the manifest"
+        elif _contradicts(told, known[told.canary_id]):
+            yield f"canary {told.canary_id!r} has another format, number of copies or coin in the manifest"
 
 
 def _contradicts(told: tuple[Any, ...], there: tuple[Any, ...]) -> bool:

@@ -86,7 +86,7 @@ def read_runs(
     for kind, these in found.documents.items():
         for one in these:
             check_manifest(kind, one, manifests)
-    return tuple(_runs_by_model(found))
+    return tuple(runs_by_model(found))
 
 
 def _files_below(
@@ -143,7 +143,7 @@ def _identity(model: Mapping[str, Any]) -> str:
     return msgspec.json.encode(facts, order="deterministic").decode()
 
 
-def _runs_by_model(found: Run) -> list[Run]:
+def runs_by_model(found: Run) -> list[Run]:
     """One run for each model that there are results about, with the results to rely on first."""
     models: dict[str, _ModelResults] = {}
 

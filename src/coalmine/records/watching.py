@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -58,24 +57,15 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     # Why nothing could be measured, or None.
     problem: str | msgspec.UnsetType | None = msgspec.UNSET
 
-
-def check_moments(path: Path, moments: Sequence[Moment]) -> None:
-    """Refuse what was seen during a training if a report cannot read it."""
-    try:
-        msgspec.convert([moment.seen for moment in moments], list[list[SeenCanary]])
-    except (msgspec.ValidationError, ContradictionError) as problem:
-        why = without_values(str(problem))
-        raise ContradictionError(
-            f"{path} contradicts itself: what was seen during training ({why}); train again"
-        ) from None
-
-
-def seen_at(moment: Moment) -> list[SeenCanary]:
-    """What was seen at a moment; nothing where a report could not read it, which `check_moments` refuses."""
-    try:
-        return msgspec.convert(moment.seen, list[SeenCanary])
-    except msgspec.ValidationError:
-        return []
+    @property
+    def canaries(self) -> list[SeenCanary]:
+        """What was seen of each canary; a ContradictionError where that cannot be."""
+        try:
+            return msgspec.convert(self.seen, list[SeenCanary])
+        except (msgspec.ValidationError, ContradictionError) as problem:
+            raise ContradictionError(
+                f"what was seen at step {self.step} of a training cannot be ({without_values(str(problem))}); train again"
+            ) from None
 
 
 def manifests_of_watch(watch: Mapping[str, Any] | None) -> list[str]:

@@ -171,15 +171,15 @@ class _Files:
             return
         title = "a file of another version"
         try:
-            kind = _kind_of(path)
-            if kind is _OF_OTHERS:
+            kind, ours = _kind_of(path)
+            if not ours:
                 return
             if kind is None:
                 read_sealed(path, "it")
                 self._note(path, title, "unreadable", "this version of coalmine does not read its schema")
                 return
             title = kind.title
-            self._documents[path] = kind, kind.alone(path)
+            self._documents[path] = (kind, kind.alone(path))
             self._note(path, title, "as written")
         except OSError as problem:
             self._note(path, "a file", "unreadable", f"it cannot be read ({problem.strerror})")
@@ -282,11 +282,8 @@ def _about(kind: Document[Any], document: Any) -> tuple[Any, ...]:
     return tuple(kind.origin.manifests(document)), model
 
 
-_OF_OTHERS = "of others"
-
-
-def _kind_of(path: Path) -> Document[Any] | Literal["of others"] | None:
-    """What a JSON file of ours is; None for one that ends with a checksum of ours, but is of another version."""
+def _kind_of(path: Path) -> tuple[Document[Any] | None, bool]:
+    """What a JSON file is, and whether it is ours: one that ends with a checksum of ours may be of another version."""
     with open(path, "rb") as stream:
         head = stream.read(_ENDS)
         stream.seek(max(0, os.fstat(stream.fileno()).st_size - _ENDS))
@@ -295,15 +292,15 @@ def _kind_of(path: Path) -> Document[Any] | Literal["of others"] | None:
     found = _SCHEMA.search(head)
     schema = None if found is None else found["schema"].decode()
     if named is not None and (not named.name_is_common or schema == named.schema or is_sealed(tail)):
-        return named
+        return named, True
     known = next((kind for kind in all_documents() if kind.schema == schema), None)
     if known is not None or is_sealed(tail):
-        return known
+        return known, True
     try:  # what is empty or cut short may be ours; other programs write whole files of a common name
         decode_python_json(head if len(head) < _ENDS else path.read_bytes())
     except UndecodableError:
-        return named or _OF_OTHERS
-    return _OF_OTHERS
+        return named, named is not None
+    return None, False
 
 
 FILES = Table(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import re
 import shutil
@@ -17,8 +16,7 @@ from coalmine.errors import InputError, UnflushedError
 from coalmine.storage.decoding import UndecodableError, decode_json
 from coalmine.storage.files import (
     PRIVATE,
-    fcntl,
-    hold,
+    locked,
     make_directory,
     remove_abandoned,
     remove_file,
@@ -55,16 +53,13 @@ def sole_use(directory: str | os.PathLike[str]) -> Iterator[Path]:
     """
     path = make_directory(directory)
     with contextlib.ExitStack() as held:
-        try:
+        with contextlib.suppress(OSError):  # of a directory without permission to read it
             descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
             held.callback(os.close, descriptor)
-            if fcntl is not None:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as problem:
-            if problem.errno == errno.EWOULDBLOCK:
+            if not locked(descriptor):
                 raise InputError(
                     f"another process is writing to {path}; wait until it has finished, or choose another directory"
-                ) from None
+                )
         yield path
 
 
@@ -78,7 +73,7 @@ def work_directory(parent: str | os.PathLike[str] | None = None) -> Iterator[Pat
     descriptor: int | None = None
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-        hold(descriptor)
+        locked(descriptor)
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)  # an error of the block is the one to report

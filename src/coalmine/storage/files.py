@@ -139,7 +139,7 @@ class _NewFile:
         except OSError as error:
             self.abandon()
             raise write_error(final, error, _what_is_at(final)) from error
-        hold(self._held)
+        locked(self._held)
 
     def abandon(self) -> None:
         """Remove the file, unless it has its final name."""
@@ -193,11 +193,14 @@ def is_work_name(name: str) -> bool:
     return _WORK_NAME.fullmatch(name) is not None
 
 
-def hold(descriptor: int) -> None:
-    """Lock a work file or directory for as long as this process lives, which shows others that it is not abandoned."""
-    if fcntl is not None:
-        with contextlib.suppress(OSError):  # a file system without locks
+def locked(descriptor: int) -> bool:
+    """Lock an open file or directory until it is closed; False if another process holds it. Some file systems keep nobody out."""
+    try:
+        if fcntl is not None:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as problem:
+        return problem.errno != errno.EWOULDBLOCK
+    return True
 
 
 def remove_abandoned(directory: Path) -> None:
@@ -286,8 +289,9 @@ def check_replaceable(path: Path) -> None:
     except OSError as error:
         raise write_error(path, error, "nothing was left behind") from error
     if not stat.S_ISREG(kind):
+        what = {stat.S_IFDIR: "directory", stat.S_IFLNK: "symbolic link"}.get(stat.S_IFMT(kind))
         raise InputError(
-            f"{path} is a directory, link, device, pipe or socket, which is never replaced; name a regular file"
+            f"{path} is a {what or 'device, pipe or socket'}, which is never replaced; name a regular file"
         )
 
 

@@ -61,7 +61,7 @@ def refused(path):
     ) as found:
         check(read_run(path.parent), POLICY)
     states = {Path(row.path).name: row.state for row in verify_run(path.parent).files}
-    assert states["exposure.json"] == "contradictory"
+    assert states["exposure.json"] == "altered"
     return str(found.value)
 
 

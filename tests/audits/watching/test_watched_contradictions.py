@@ -47,7 +47,7 @@ def watched(tmp_path):
 @pytest.mark.parametrize("method", [*METHODS, "auto"])
 def test_what_is_seen_during_training_is_without_contradiction(watched, tmp_path, method):
     watched(method)
-    assert "contradictory" not in {row.state for row in verify_run(tmp_path).files}
+    assert "altered" not in {row.state for row in verify_run(tmp_path).files}
     assert read_run(tmp_path)
 
 
@@ -65,8 +65,8 @@ def test_an_exposure_during_training_that_cannot_be(watched, tmp_path, name, cha
     ("changes", "said"),
     [
         ({"canary_id": "stranger"}, "'stranger' is not in the manifest"),
-        ({"repetitions": 3}, "planted another number of times"),
-        ({"format_id": "f1"}, "is of another format"),
+        ({"repetitions": 3}, "has another format, number of copies or coin"),
+        ({"format_id": "f1"}, "has another format, number of copies or coin"),
     ],
 )
 def test_canaries_during_training_that_the_manifest_does_not_have(watched, tmp_path, changes, said):

@@ -25,7 +25,7 @@ from coalmine.grouped import grouped
 from coalmine.records import Estimate
 from coalmine.records.documents import beside
 from coalmine.statistics.exposure.order_tests import order_test
-from coalmine.storage.links import real_path
+from coalmine.storage.files import real_path
 
 
 def measures(run: Run) -> Iterator[Measure]:

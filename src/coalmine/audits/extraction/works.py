@@ -22,8 +22,7 @@ from coalmine.search.walks.beam import beam_search
 from coalmine.search.walks.enumeration import enumerate_members, enumerate_unit
 from coalmine.search.walks.shortest_path import ShortestPaths
 from coalmine.search.walks.works import MembersWork
-from coalmine.storage.files import to_json
-from coalmine.storage.guarded_files import guarded_file, read_guarded
+from coalmine.storage.files import guarded_file, read_guarded, to_json
 
 _ADVICE = "use the brute method"
 # Members scored one by one where a model does not support incremental decoding.

@@ -70,5 +70,4 @@ UNLEARNINGS = document_of_change(
     "unlearn",
     "an unlearning",
     "how many documents were forgotten, why it stopped, their loss and that of the text to keep before and after, and hashes of the files",
-    lambda record: {"seed": record.options.seed},
 )

@@ -1,5 +1,6 @@
 """Only one process writes to a directory at a time, and only files that a killed one left are replaced without `overwrite`."""
 
+import json
 import os
 import subprocess
 import sys
@@ -9,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from coalmine import plant
-from coalmine.errors import CorpusError, InputError
+from coalmine.errors import CorpusError, InputError, UnflushedError
 from coalmine.storage.directories import (
+    SCHEMA,
     UNFINISHED_FILE,
     left_unfinished,
     noted_as_unfinished,
     sole_use,
     work_directory,
 )
-from coalmine.storage.files import write_bytes
 
 HOLDER = """
 import sys, time
@@ -53,12 +54,6 @@ def test_a_directory_is_held_as_long_as_its_process_lives(tmp_path):
         assert list(held.iterdir()) == []
 
 
-def test_a_directory_that_cannot_be_listed_is_used_all_the_same(tmp_path):
-    (tmp_path / "out").mkdir(mode=0o300)
-    with sole_use(tmp_path / "out") as held:
-        (held / "file").write_text("new")
-
-
 def killed(folder, names, *written):
     """What a process leaves if it is killed within the block, after it has written some of the files."""
     command = [sys.executable, "-c", KILLED, str(folder), " ".join(names), *written]
@@ -81,43 +76,43 @@ def test_only_files_that_were_not_there_are_named(tmp_path):
     }
 
 
-def test_a_block_that_fails_leaves_nothing_of_its_own(tmp_path):
-    (tmp_path / "there").write_text("before")
-    with pytest.raises(KeyboardInterrupt), noted_as_unfinished(tmp_path, ("new", "there")):  # noqa: PT012
-        (tmp_path / "new").write_text("half")
-        raise KeyboardInterrupt
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"there": "before"}
+NAMES = ("corpus.txt", "canaries.json")
 
 
-def test_what_was_replaced_goes_with_what_it_tells_of(tmp_path):
-    def replaced(name):
-        write_bytes(tmp_path / name, b"new")
-
-    (tmp_path / "manifest").write_text("before")
-    with pytest.raises(OSError, match="full"), noted_as_unfinished(tmp_path, ("corpus", "manifest")):  # noqa: PT012
-        replaced("corpus")
-        replaced("manifest")
-        raise OSError("full")
-    assert not list(tmp_path.iterdir())
-    # Where all of it was there before, all of it is new now, and stays.
-    for name in ("corpus", "manifest"):
-        (tmp_path / name).write_text("before")
-    with pytest.raises(OSError, match="full"), noted_as_unfinished(tmp_path, ("corpus", "manifest")):  # noqa: PT012
-        replaced("corpus")
-        replaced("manifest")
-        raise OSError("full")
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
-        "corpus": "new",
-        "manifest": "new",
-    }
+def fail_within(folder, error):
+    with noted_as_unfinished(folder, NAMES):
+        for name in NAMES:
+            (folder / name).write_text("new")
+        raise error
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"{", b"[]", b'{"schema": "of another tool", "files": ["corpus.txt"]}', b"\xff"]
-)
-def test_a_note_that_is_not_ours_names_nothing(tmp_path, content):
-    (tmp_path / UNFINISHED_FILE).write_bytes(content)
-    assert left_unfinished(tmp_path) == set()
+def test_what_fails_leaves_what_was_there_and_neither_its_files_nor_its_note(tmp_path):
+    (tmp_path / "canaries.json").write_text("old")
+    with pytest.raises(KeyboardInterrupt):
+        fail_within(tmp_path, KeyboardInterrupt())
+    assert [path.name for path in tmp_path.iterdir()] == ["canaries.json"]
+
+
+def test_what_is_complete_and_only_not_flushed_stays(tmp_path):
+    with pytest.raises(UnflushedError):
+        fail_within(tmp_path, UnflushedError("a power failure could still undo it"))
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(NAMES, "new")
+
+
+def test_a_note_names_files_of_its_own_directory_only(tmp_path):
+    """Also one that somebody edited, or that is not ours."""
+    folder, precious = tmp_path / "out", tmp_path / "precious"
+    precious.write_text("precious")
+    folder.mkdir()
+    for content in (b"", b"[]", b'{"schema": "of another tool", "files": ["corpus.txt"]}', b"\xff"):
+        (folder / UNFINISHED_FILE).write_bytes(content)
+        assert left_unfinished(folder) == set()
+    files = ["../precious", str(precious), "..", "corpus.txt"]
+    (folder / UNFINISHED_FILE).write_text(json.dumps({"schema": SCHEMA, "files": files}))
+    assert left_unfinished(folder) == {"corpus.txt"}
+    with pytest.raises(RuntimeError):
+        fail_within(folder, RuntimeError())
+    assert precious.read_text() == "precious"
 
 
 def test_a_corpus_of_the_user_is_not_taken_for_one_that_a_killed_run_left(tmp_path):
