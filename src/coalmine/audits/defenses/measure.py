@@ -50,8 +50,8 @@ from coalmine.models.loading import load_model
 from coalmine.models.protocols import Model
 from coalmine.models.reference.checkpoint import require_torch
 from coalmine.progress import Progress, Silent
+from coalmine.storage.directories import sole_use
 from coalmine.storage.files import check_places, make_directory, no_empty_directory
-from coalmine.storage.unfinished import sole_use
 from coalmine.training.family import Goal, InMemory, reach
 from coalmine.training.finetuning.base_checkpoint import base_in
 from coalmine.training.finetuning.options import finetuning_options
