@@ -6,7 +6,7 @@ import pytest
 
 from coalmine import read_run
 from coalmine.audits import EXTRACTIONS
-from coalmine.audits.watching.findings import watched_training
+from coalmine.audits.watching.report import watched_training
 from coalmine.evidence.charts import (
     BAND,
     LONGEST_NAME,

@@ -16,7 +16,7 @@ from coalmine.audits import EXPOSURES, VERIFIED, Finding, audited
 from coalmine.audits.exposure.chance import group_test, judged
 from coalmine.audits.extraction.results import read_verified
 from coalmine.audits.registry import catalog, not_audited
-from coalmine.audits.watching.findings import watched_training
+from coalmine.audits.watching.report import watched_training
 from coalmine.corpus import Fields
 from coalmine.corpus.planting.manifest_records import PlantedCorpus
 from coalmine.errors import InputError

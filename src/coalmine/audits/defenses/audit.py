@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from coalmine.audits.defenses import policy
 from coalmine.audits.defenses.findings import CATALOG, bench_findings, bench_remarks, bench_suspicions
 from coalmine.audits.defenses.records import BENCHES
-from coalmine.audits.defenses.report import bench_details, bench_figures
+from coalmine.audits.defenses.report import bench_details, bench_figures, measures
 from coalmine.evidence.audit import Audit
 from coalmine.evidence.findings import Finding, first
 from coalmine.evidence.replies import Reply, Topic
@@ -58,4 +58,5 @@ DEFENSES = Audit(
     figures=bench_figures,
     details=bench_details,
     policy=policy.SECTION,
+    measures=measures,
 )

@@ -8,6 +8,7 @@ from coalmine.audits.comparison.figures import EXPOSURE, frontier, frontier_in_w
 from coalmine.audits.defenses.records import BENCHES, Bench, DefenseRow
 from coalmine.evidence.charts import Axis, Chart, Rows, rounded
 from coalmine.evidence.details import Detail
+from coalmine.evidence.measures import Measure
 from coalmine.evidence.run import Run
 from coalmine.evidence.tables import Column, Table
 from coalmine.evidence.words import times_in_words
@@ -146,6 +147,65 @@ def lowers(row: DefenseRow, bench: Bench) -> bool:
 def violates(row: DefenseRow, bench: Bench) -> bool:
     """Whether the audit contradicts what a training claims."""
     return row.claim_p_value is not None and row.claim_p_value <= 1.0 - bench.settings.confidence
+
+
+def measures(run: Run) -> Iterator[Measure]:
+    """What is claimed, and whether the coins contradict it; what helps, what is not shown to, and what is missing."""
+    for number, (_, bench) in enumerate(run.all(BENCHES)):
+        for row in bench.rows:
+            if row.claimed_epsilon is not None and row.claim_p_value is not None:
+                yield _claim(row, bench, number)
+        lower = [row for row in bench.rows[1:] if lowers(row, bench)]
+        others = [row for row in bench.rows[1:] if row not in lower]
+        for key, rows in (("defenses.lower", lower), ("defenses.not_lower", others)):
+            names = ", ".join(row.defense.name for row in rows)
+            for row in rows:
+                if row.difference is not None:
+                    yield _effect(key, row, names)
+        reasons = [f"{row.defense.name}, {why}" for row in bench.rows for why in row.missing]
+        if not bench.finished:
+            wanted = len(bench.defenses) * bench.settings.seeds
+            reasons.insert(0, f"{len(bench.models)} of {wanted} models are done")
+        if reasons:
+            yield Measure(key="defenses.missing", status="not_measured", says="; ".join(reasons))
+
+
+def _claim(row: DefenseRow, bench: Bench, number: int) -> Measure:
+    verdicts = [one.verdict for one in bench.of(row.defense.name) if one.verdict is not None]
+    proven = "nothing" if not row.audited_epsilon else f"at least {rounded_down(row.audited_epsilon)}"
+    doubt = ""
+    if violates(row, bench):
+        doubt = "given everything that this report tests, it may be chance"
+    elif any(one.outcome != "consistent" for one in verdicts):
+        doubt = "the audits have too little power to judge it"
+    return Measure(
+        key="defenses.claim",
+        name=row.defense.name,
+        p_value=row.claim_p_value,
+        test=("defense claim", str(number), row.defense.name),
+        about=(row.defense.name,),
+        says=f"it claims an epsilon of {row.claimed_epsilon:.3g} at delta {row.claimed_delta:.1g}, and its audits prove {proven} "
+        f"({len(verdicts)} models)",
+        doubt=doubt,
+        but=row.defense.name,
+        size=float(violates(row, bench)),
+    )
+
+
+def _effect(key: str, row: DefenseRow, names: str) -> Measure:
+    """What a defense does to exposure, and what it costs."""
+    cost = "not known" if row.loss_difference is None else f"{row.loss_difference:+.3f} bits per character"
+    statement = "" if row.difference is None else row.difference.estimate.statement
+    chance = "" if row.adjusted_p_value is None else f"adjusted {row.adjusted_p_value:.2g}; "
+    return Measure(
+        key=key,
+        name=row.defense.name,
+        status="found",
+        estimate=None if row.difference is None else row.difference.estimate,
+        about=(row.defense.name,),
+        says=f"{statement} ({chance}lower with {row.lower_in} of {row.of_seeds} seeds), at a loss of {cost}",
+        but=names,
+    )
 
 
 def bench_figures(run: Run) -> Iterator[Chart | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from coalmine.audits.survival import report
 from coalmine.audits.survival.findings import CATALOG, doubts_about_canaries, survival_findings
 from coalmine.corpus.survival.results import SURVIVALS
 from coalmine.evidence.audit import Audit
@@ -15,4 +16,5 @@ SURVIVAL = Audit(
     documents=(SURVIVALS,),
     remarks=survival_findings,
     doubts=doubts_about_canaries,
+    measures=report.measures,
 )

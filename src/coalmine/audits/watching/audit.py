@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from coalmine.audits.watching.figures import training_figures
-from coalmine.audits.watching.findings import CATALOG, training_findings, watched_training
+from coalmine.audits.watching.findings import CATALOG, training_findings
+from coalmine.audits.watching.report import training_figures, watched_training
 from coalmine.audits.watching.results import WATCHES
 from coalmine.evidence.audit import Audit, NotTested
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from coalmine.audits.exposure.estimators import estimator_of
-from coalmine.audits.watching.results import WATCHES, WatchedTraining
+from coalmine.audits.watching.report import watched_training
 from coalmine.evidence.budget import LEVEL
 from coalmine.evidence.findings import Catalog, Entry, Finding
 from coalmine.evidence.run import Run
@@ -27,17 +27,6 @@ CATALOG = Catalog(
     }
 )
 finding = CATALOG.finding
-
-
-def watched_training(run: Run) -> WatchedTraining | None:
-    """Exposure during training: from a callback in another trainer, or from `coalmine train --watch`."""
-    callback = run.first(WATCHES)
-    if callback is not None:
-        return callback
-    record = run.training
-    if record is None or record.watch is None or not record.watched:
-        return None
-    return WatchedTraining(watch=record.watch, watched=record.watched)
 
 
 def training_findings(run: Run) -> Iterator[Finding]:

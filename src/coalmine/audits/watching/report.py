@@ -1,25 +1,66 @@
-"""The figures of a training: losses and exposures by step.
-
-After Figures 7 and 8 of The Secret Sharer, Carlini, Liu, Erlingsson, Kos and Song, 2019, arXiv:1802.08232.
-"""
+"""What reports learn from exposure that was watched during a training: losses and exposures by step, and when memorization began."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import accumulate
 from statistics import median
+from typing import Any
 
+from coalmine.audits.exposure.estimators import estimator_of
 from coalmine.audits.exposure.format_panels import formats_of_canaries, names_of_formats
-from coalmine.audits.watching.findings import watched_training
+from coalmine.audits.watching.results import WATCHES, WatchedTraining
 from coalmine.evidence.charts import Axis, Chart, Marks, Rows, copies_colors, rounded, thinned
+from coalmine.evidence.measures import LEVEL
 from coalmine.evidence.run import Run
 from coalmine.evidence.words import times_in_words
 
 MOST_MOMENTS = 300
 
 
-def training_figures(run: Run) -> tuple[Chart | None, Chart | None]:
-    """Losses by step if there is a record of the training, and exposures by step if they were watched."""
-    return _losses(run), _exposures(run)
+def watched_training(run: Run) -> WatchedTraining | None:
+    """Exposure during training: from a callback in another trainer, or from `coalmine train --watch`."""
+    callback, record = run.first(WATCHES), run.training
+    if callback is not None or record is None or record.watch is None or not record.watched:
+        return callback
+    return WatchedTraining(watch=record.watch, watched=record.watched)
+
+
+def began(run: Run, watched: WatchedTraining) -> str:
+    """The first moment at which a canary is shown to be memorized, in a sentence."""
+    looks = [moment for moment in watched.watched if moment.seen]
+    if not estimator_of(str(watched.watch.get("method"))).is_evidence:
+        return "Extrapolated exposures are not evidence, because their limits do not hold deep in the tail."
+    trained = sum(entry["repetitions"] > 0 for entry in looks[-1].seen)
+    for moment in looks:
+        for entry in moment.seen:
+            if entry["repetitions"] > 0 and _p_value(entry) < LEVEL / (trained * len(looks)):
+                said = (
+                    f"The first canary that stands out is {entry['canary_id']}, trained on {entry['repetitions']:,} times per epoch, at "
+                    f"step {moment.step:,} (epoch {moment.epoch:g}) with an exposure of at least {_low(entry):.1f} bits"
+                )
+                record = run.training
+                if record is None or not record.epochs:
+                    return f"{said}."
+                return f"{said}; the weights of epoch {record.best_epoch} of {len(record.epochs)} were kept."
+    return f"At none of {len(looks):,} looks did a canary show memorization by itself; looks during training are coarse."
+
+
+def _low(entry: dict[str, Any]) -> float:
+    return float(entry["low"] if entry.get("low") is not None else entry.get("exposure") or 0.0)
+
+
+def _p_value(entry: dict[str, Any]) -> float:
+    return 1.0 if entry["status"] == "not_measured" else 2.0 ** -_low(entry)
+
+
+def training_figures(run: Run) -> Iterator[Chart | None]:
+    """Losses by step if there is a record of the training, and exposures by step if they were watched.
+
+    After Figures 7 and 8 of The Secret Sharer, Carlini, Liu, Erlingsson, Kos and Song, 2019, arXiv:1802.08232.
+    """
+    yield _losses(run)
+    yield _exposures(run)
 
 
 def _losses(run: Run) -> Chart | None:
@@ -57,7 +98,7 @@ def _exposures(run: Run) -> Chart | None:
         id="exposure-during-training",
         title="Exposure during training",
         caption="The median exposure of canaries by how often they occur in the data, with their range as a band; measured by "
-        f"{watched.watch.get('method', '')!s}. An exposure with only a lower bound counts as that bound.",
+        f"{watched.watch.get('method', '')!s}. An exposure with only a lower bound counts as that bound. {began(run, watched)}",
         rows=rows,
         columns=("format", "batches", "epoch", "times", "median (bits)", "least", "most", "canaries"),
         x=Axis(column="batches", grid=False),
@@ -79,9 +120,9 @@ def _medians(run: Run) -> Rows:
     names, formats = names_of_formats(run), formats_of_canaries(run)
     watched = watched_training(run)
     looks = [] if watched is None else [moment for moment in watched.watched if moment.seen]
-    looks = [looks[place] for place in thinned(len(looks), MOST_MOMENTS)]
     rows: Rows = []
-    for moment in looks:
+    for place in thinned(len(looks), MOST_MOMENTS):
+        moment = looks[place]
         groups: dict[tuple[str, int], list[float]] = {}
         for entry in moment.seen:
             canary = str(entry["canary_id"])

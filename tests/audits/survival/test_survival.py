@@ -1,0 +1,172 @@
+"""Canaries that never reached the loss, or another number of times: what the report, its verdict and the gate make of them."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from coalmine.audits import EXPOSURES, Run
+from coalmine.corpus import Survival, read_survival
+from coalmine.corpus.survival.results import SURVIVALS, CanarySurvival
+from coalmine.errors import AlteredError, ContradictionError
+from coalmine.evidence.grouping import runs_by_model
+from coalmine.evidence.run import Located
+from coalmine.reports.judge import findings_of
+from coalmine.reports.limits import check, parse_policy
+from coalmine.reports.screen import conclusion_of
+from reports import verdict_parts as made
+from resealing import resealed
+
+NAMES = [f"c{number}" for number in range(24)]
+MANIFEST = made.manifest_of(*((name, "f0", 4, True, None) for name in NAMES), ("w", "f0", 4, False, None))
+
+
+def survival(manifest=MANIFEST, **lost):
+    """What a check found: all copies of all canaries, but for those that are named, with what removed them."""
+    entries = []
+    for one in manifest:
+        causes = lost.get(one.canary_id, {})
+        extra = causes.get("extra", 0)
+        copies = 4 if one.planted else 0
+        reached = copies + extra - sum(count for cause, count in causes.items() if cause != "extra")
+        entries.append(
+            CanarySurvival(
+                canary_id=one.canary_id, repetitions=copies, reached=reached, masked=0, split=0, at_row_start=0, other_tokens=0,
+                altered=False, removed={} if extra else causes,
+            )
+        )  # fmt: skip
+    return Survival(
+        canaries=entries, rows=9, tokens=99, tokens_in_loss=90, warnings=[], manifest_sha256=manifest.sha256, trainer="SFTTrainer of trl 1.16.0",
+    )  # fmt: skip
+
+
+def run_with(*checks, manifest=MANIFEST):
+    """A model that remembers nothing, by 24 canaries of 20 bits."""
+    calm = made.interval(1.0, 1.0, 1.0, confidence=None, method="exact")
+    results = [made.result(name, calm) for name in NAMES]
+    document = made.document(results, manifest=manifest.sha256)
+    return made.run_of(document, manifests=[manifest], survivals=list(checks))
+
+
+def found(run, key):
+    return [one for one in findings_of(run) if one.key == f"survival.{key}"]
+
+
+def test_canaries_that_never_reached_the_loss_are_found_and_nothing_reads_as_safe():
+    [one] = found(run_with(survival(c3={"assistant_only_loss": 4}, c4={"truncation": 4})), "never")
+    assert (one.severity, one.status, one.subject) == ("high", "found", ("c3", "c4"))
+    assert "2 of 24 planted canaries never reached the loss" in one.evidence
+    assert "4 left out by assistant_only_loss, 4 cut off at max_length" in one.evidence
+    bad, good = run_with(survival(c3={"truncation": 4})), run_with(survival())
+    assert conclusion_of(findings_of(good)).answers[0].tone == "good"
+    assert conclusion_of(findings_of(bad)).answers[0].tone == "open"
+    assert "But some canaries never reached the loss" in conclusion_of(findings_of(bad)).sentence
+    assert conclusion_of(findings_of(bad)).answers[-1].answer == "Mend the measurement"
+
+
+def test_where_every_canary_reached_the_loss_it_is_clear():
+    [one] = found(run_with(survival()), "never")
+    assert (one.severity, one.status) == ("pass", "clear")
+    assert "with 96 of 96 copies" in one.evidence
+    assert not found(run_with(survival()), "copies")
+    assert not found(run_with(), "never")
+
+
+def test_the_check_of_the_training_outranks_rehearsals():
+    run = run_with()
+    rehearsal = Located(Path("planted/survival.json"), survival(c3={"truncation": 4}))
+    own = Located(Path("model-audit/survival/survival.json"), survival())
+    assert found(run.with_all(SURVIVALS, (rehearsal,)), "never")[0].status == "found"
+    both = run.with_all(SURVIVALS, (rehearsal, own))
+    assert [one.status for one in found(both, "never")] == ["clear"]
+    assert check(both, parse_policy("[exposure]\nat_most = 10")).outcome == "holds"
+
+
+def test_a_rehearsal_beside_the_manifest_is_about_every_model_that_was_measured_with_it():
+    calm = made.interval(1.0, 1.0, 1.0, confidence=None, method="exact")
+    other = made.manifest_of(("c0", "f1", 4, True, None))
+
+    def exposures(name, manifest):
+        document = made.document(
+            [made.result("c0", calm)], manifest=manifest.sha256, model={"weights_sha256": name}
+        )
+        return Located(Path(f"{name}-audit/exposure/exposure.json"), document)
+
+    measured = (exposures("a", MANIFEST), exposures("b", MANIFEST), exposures("c", other))
+    rehearsal = Located(Path("planted/survival.json"), survival(c3={"truncation": 4}))
+    documents = {EXPOSURES: measured, SURVIVALS: (rehearsal,)}
+    runs = runs_by_model(Run(paths=(Path(),), name="all", documents=documents))
+    assert [bool(found(run, "never")) for run in runs] == [True, True, False]
+
+
+def test_another_number_of_copies_is_found_by_itself():
+    run = run_with(survival(c0={"packing_split": 1}, c1={"extra": 2}, w={"extra": 1}))
+    [one] = found(run, "copies")
+    assert (one.severity, one.status, one.subject) == ("medium", "found", ("c0", "c1", "w"))
+    assert "c0 3 instead of 4, c1 6 instead of 4, w 1 instead of 0" in one.evidence
+    assert "1 of them were withheld" in one.evidence
+    assert "1 split over two rows by packing" in one.evidence
+    assert found(run, "never")[0].status == "clear"
+
+
+def test_a_training_that_ends_early_is_not_clear():
+    run = run_with(msgspec.structs.replace(survival(), rows_unread=7))
+    [one] = found(run, "never")
+    assert (one.severity, one.status) == ("high", "found")
+    assert "ends before it reads 7 of them" in one.evidence
+    assert conclusion_of(findings_of(run)).answers[0].tone == "open"
+    result = check(run, parse_policy("[exposure]\nat_most = 10"))
+    assert result.outcome == "not_shown"
+    assert "the training ends before it reads 7 of them" in result.rules[0].evidence
+
+
+def test_canaries_that_were_trained_on_without_their_header_are_found_and_nothing_reads_as_safe():
+    record = survival(c5={"truncation": 4})
+    # c0: all copies elsewhere; c1: only some; c5: none reached the loss.
+    counts = {"c0": 4, "c1": 3}
+    moved = [
+        msgspec.structs.replace(one, other_header=counts.get(one.canary_id, 0)) for one in record.canaries
+    ]
+    [one] = found(run_with(msgspec.structs.replace(record, canaries=moved)), "elsewhere")
+    assert (one.severity, one.status, one.subject) == ("high", "found", ("c0",))
+    assert "1 of 24 planted canaries reached the loss" in one.evidence
+    whole = [
+        msgspec.structs.replace(one, other_header=one.reached, other_tokens=0) for one in survival().canaries
+    ]
+    run = run_with(msgspec.structs.replace(survival(), canaries=whole))
+    assert conclusion_of(findings_of(run)).answers[0].tone == "open"
+    assert "But canaries were trained on without the header" in conclusion_of(findings_of(run)).sentence
+    result = check(run, parse_policy("[exposure]\nat_most = 10"))
+    assert result.outcome == "not_shown"
+    assert "24 of 24 planted canaries reached the loss" in result.rules[0].evidence
+    assert not found(run_with(survival()), "elsewhere")
+
+
+def test_a_check_of_other_canaries_says_nothing():
+    other = made.manifest_of(*((name, "f1", 4, True, None) for name in NAMES))
+    run = run_with(survival(other, c3={"truncation": 4}))
+    [one] = found(run, "never")
+    assert (one.severity, one.status) == ("info", "not_measured")
+    assert check(run, parse_policy("[exposure]\nat_most = 10")).outcome == "holds"
+
+
+def test_the_gate_does_not_let_a_model_pass_by_canaries_that_were_not_trained_on():
+    policy = parse_policy("[exposure]\nat_most = 10")
+    assert check(run_with(survival()), policy).outcome == "holds"
+    result = check(run_with(survival(c3={"truncation": 4})), policy)
+    assert (result.outcome, result.exit_code) == ("not_shown", 2)
+    assert "1 of 24 planted canaries never reached the loss" in result.rules[0].evidence
+
+
+def test_the_file_is_read_back_and_checked(tmp_path):
+    record = survival(c3={"truncation": 4})
+    path = record.save(tmp_path)
+    assert path.name == "survival.json"
+    assert read_survival(tmp_path) == record
+    with resealed(path) as document:
+        document["canaries"][3]["removed"] = {"truncation": -3}
+    with pytest.raises(ContradictionError, match="contradicts itself"):
+        read_survival(path)
+    path.write_bytes(path.read_bytes().replace(b'"rows": 9', b'"rows": 8'))
+    with pytest.raises(AlteredError):
+        read_survival(path)
