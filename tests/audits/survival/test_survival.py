@@ -9,7 +9,7 @@ from coalmine.audits import EXPOSURES, Run
 from coalmine.corpus import Survival, read_survival
 from coalmine.corpus.survival.results import SURVIVALS, CanarySurvival
 from coalmine.errors import AlteredError, ContradictionError
-from coalmine.evidence.grouping import runs_by_model
+from coalmine.evidence.reading import runs_by_model
 from coalmine.evidence.run import Located
 from coalmine.reports.judge import findings_of
 from coalmine.reports.limits import check, parse_policy
