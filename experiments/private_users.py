@@ -21,9 +21,9 @@ import numpy as np
 from provenance_data import posts
 from provenance_paper import SEED, Measured, Target, Task, fitted
 
-from coalmine.audits.provenance.asking import FrequencyRanks
 from coalmine.audits.provenance.fit import Fit
 from coalmine.audits.provenance.views import look, view_of
+from coalmine.audits.provenance.words import frequency_ranks
 from coalmine.engines.engine import open_engine
 from coalmine.models.protocols import IntArray, Model
 from coalmine.models.reference.tokens import WordTokenizer
@@ -96,7 +96,7 @@ class PrivateTargets(Target):
     def ranks(self, target: Model) -> dict[str, dict[str, float]]:
         """Figure 8: the mean predicted rank of the more and of the less frequent half of the vocabulary."""
         sides = {"train": self.split.members, "test": self.split.non_members}
-        shares = FrequencyRanks.of(self.counts(target)).shares
+        shares = frequency_ranks(self.counts(target))
         found: dict[str, dict[str, float]] = {}
         for side, users in sides.items():
             views = look(target, view_of(target), [text for user in users for text in user.texts])

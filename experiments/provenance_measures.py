@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.audits.provenance.fit import Fit
-from coalmine.audits.provenance.measuring import AuditedUsers, audit_provenance
-from coalmine.audits.provenance.users import User
+from coalmine.audits.provenance.measure import audit_provenance
+from coalmine.audits.provenance.users import AuditedUsers, User
 from coalmine.models.protocols import DistributionScore, DistributionScorer, Model, TokenSequence
 from coalmine.randomness import arrays
 from coalmine.statistics import benjamini_hochberg, conformal_p_values, measure_detection

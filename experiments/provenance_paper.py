@@ -30,8 +30,7 @@ from provenance_measures import RESULTS, Audited, Row, write_rows
 from provenance_null import NullRow, blind_rows, mixed_rows, unseen_rows
 
 from coalmine import load_model
-from coalmine.audits.provenance.fit import Fit
-from coalmine.audits.provenance.fitting import fit_provenance
+from coalmine.audits.provenance.fit import Fit, fit_provenance
 from coalmine.audits.provenance.users import User
 from coalmine.engines.engine import Engine, open_engine
 from coalmine.models.protocols import Model

@@ -10,13 +10,14 @@ import numpy as np
 from provenance_data import Split, noisy, with_words_dropped, with_words_swapped, word_counts
 from provenance_measures import Audited, Row
 
-from coalmine.audits.provenance.ablation import ablation_curve
-from coalmine.audits.provenance.asking import FrequencyRanks
-from coalmine.audits.provenance.measuring import AuditedUsers, audit_provenance
-from coalmine.audits.provenance.queries import FrequencyTable
-from coalmine.audits.provenance.users import User
+from coalmine.audits.provenance.measure import audit_provenance
+from coalmine.audits.provenance.users import AuditedUsers, User
 from coalmine.audits.provenance.views import encoded, look, view_of
+from coalmine.audits.provenance.words import AblationWork, FrequencyTable, ablation_curves, frequency_ranks
+from coalmine.engines.engine import open_engine
+from coalmine.engines.ledger import Ledger
 from coalmine.models.protocols import Model
+from coalmine.progress import Silent
 
 # Of appendix B.2: the paper's vocabulary, and the sizes of table 3, of figure 3, of figure 4, of figure 7.
 VOCABULARY = 5_000
@@ -106,7 +107,7 @@ def coverage(target: Model, split: Split) -> dict[str, float]:
         )
         for side, users in (("train", split.members), ("test", split.non_members))
     }
-    shares = FrequencyRanks.of(np.bincount(tokens["train"], minlength=tokenizer.size)).shares
+    shares = frequency_ranks(np.bincount(tokens["train"], minlength=tokenizer.size))
     return {side: float(np.mean(shares[some] < FREQUENT)) for side, some in tokens.items()}
 
 
@@ -179,6 +180,9 @@ def ablation(target: Model, split: Split, *, seed: int) -> list[dict[str, float]
     """Figure 7: accuracy on the texts of members with hidden units silenced, for a target without dropout."""
     texts = [text for user in split.members for text in user.texts]
     table = FrequencyTable((text.text for text in texts), lambda text: encoded(target.tokenizer, text) or [])
-    frequencies = FrequencyRanks.of(table.token_counts(target.tokenizer.size))
-    points = ablation_curve(target, texts, frequencies, ABLATED, seed=seed)
+    work = AblationWork(target, table.ranks(target.tokenizer.size), seed, ABLATED)
+    with open_engine("here") as engine:
+        points = ablation_curves(
+            work, split.members, (), len(texts), engine=engine, ledger=Ledger(None), progress=Silent()
+        )
     return [msgspec.to_builtins(point) for point in points]

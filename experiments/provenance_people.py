@@ -21,8 +21,8 @@ from provenance_styles import STYLES, NGrams
 from coalmine import check, findings_of, parse_policy
 from coalmine.audits import PROVENANCES, AuditedUsers, Run, User, UserText, audit_provenance
 from coalmine.audits.provenance.blind_baseline import LEVEL
-from coalmine.audits.provenance.interpretation import not_interpretable
-from coalmine.audits.provenance.results import Provenance
+from coalmine.audits.provenance.deciding import not_interpretable
+from coalmine.audits.provenance.records import Provenance
 from coalmine.evidence.run import Located
 from coalmine.randomness import arrays
 

@@ -22,8 +22,8 @@ from provenance_null import TOPIC
 from coalmine import check, findings_of, parse_policy
 from coalmine.audits import PROVENANCES, AuditedUsers, Run, User, UserText, audit_provenance
 from coalmine.audits.provenance.blind_baseline import FEWEST_USERS, LEVEL
-from coalmine.audits.provenance.interpretation import not_interpretable
-from coalmine.audits.provenance.results import Provenance
+from coalmine.audits.provenance.deciding import not_interpretable
+from coalmine.audits.provenance.records import Provenance
 from coalmine.evidence.run import Located
 from coalmine.models import SequenceScore
 from coalmine.randomness import arrays

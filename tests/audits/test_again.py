@@ -35,7 +35,7 @@ from coalmine.audits import (
     verify_extraction,
 )
 from coalmine.audits.extraction.results import extraction_problems, save_verification
-from coalmine.audits.provenance.interpretation import decided_again
+from coalmine.audits.provenance.deciding import decided_again
 from coalmine.corpus import build_index
 from coalmine.errors import ContradictionError
 from coalmine.evidence.originals import check_again

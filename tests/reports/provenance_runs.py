@@ -7,26 +7,22 @@ import numpy as np
 
 from coalmine import Estimate
 from coalmine.audits import PROVENANCES, Provenance, ProvenanceOptions, Run
-from coalmine.audits.provenance.asking import FREQUENCY_GROUPS, LOG_BINS, Numbers
 from coalmine.audits.provenance.blind_baseline import BlindBaseline, GroupResult
 from coalmine.audits.provenance.data_checks import (
     DataChecks,
+    Overlap,
     RepeatedTexts,
     TimeRange,
     TimeRanges,
     UnknownShare,
     UnknownWords,
     unknown_words,
-    users_needed,
 )
-from coalmine.audits.provenance.deciding import decided
-from coalmine.audits.provenance.interpretation import interpreted
-from coalmine.audits.provenance.overlaps import Overlap
-from coalmine.audits.provenance.population import ReferencePopulation
-from coalmine.audits.provenance.results import AblationPoint
-from coalmine.audits.provenance.statistics import Available
+from coalmine.audits.provenance.deciding import decided, interpreted
+from coalmine.audits.provenance.records import AblationPoint
+from coalmine.audits.provenance.scores import Available, ReferencePopulation
 from coalmine.audits.provenance.views import View
-from coalmine.audits.provenance.words import log_histogram, word_groups
+from coalmine.audits.provenance.words import FREQUENCY_GROUPS, LOG_BINS, log_histogram, word_groups
 from coalmine.evidence.run import Located
 from coalmine.statistics.intervals import effective_interval
 
@@ -52,40 +48,31 @@ def numbers(scores, *, unknown=2):
     ranks = np.linspace(1, 400, FREQUENCY_GROUPS) * np.exp(-np.nan_to_num(given)[:, None] / 10)
     logs = np.zeros((many, 2, LOG_BINS), dtype=np.int64)
     logs[there, 0, 3], logs[there, 1, 9], logs[there, 1, 20] = 40, 40, 20
-    return Numbers(
-        features=np.stack([given, 1 - given], axis=1),
-        texts=np.where(there, 4, 0),
-        unread=np.where(there, 0, 4),
-        failed=np.zeros(many, dtype=np.int64),
-        reason=np.full(many, ""),
-        tokens=np.where(there, TOKENS, 0),
-        unknown=np.full(many, unknown),
-        cut=np.zeros(many, dtype=np.int64),
-        target_bits=np.where(there, -300.0, np.nan),
-        ratio_bits=given,
-        beside_bits=np.full(many, -3.0),
-        uncompared=np.zeros(many, dtype=np.int64),
-        windowed=given / 8 + 0.5,
-        min_k=given - 5,
-        listed=np.where(there, TOKENS, 0),
-        rmia_bits=np.empty((many, 0)),
-        rank_sums=rank_counts * ranks,
-        rank_counts=rank_counts,
-        log_histogram=logs,
-    )
+    return {
+        "rank-histogram": np.stack([given, 1 - given], axis=1),
+        "texts": np.where(there, 4, 0),
+        "reason": np.full(many, ""),
+        "tokens": np.where(there, TOKENS, 0),
+        "unknown": np.full(many, unknown),
+        "likelihood-ratio": given,
+        "windowed-ratio": given / 8 + 0.5,
+        "min-k++": given - 5,
+        "rank_sums": rank_counts * ranks,
+        "rank_counts": rank_counts,
+        "log_histogram": logs,
+    }
 
 
-def available(options, *, classifier=None, reference=True, moments=True):
+def available(*, classifier=None, reference=True, moments=True):
     """What an audit has: a reference model, unless there is none, and no shadow models that cut texts alike."""
     return Available(
         view=View(1000, None, True, moments, "ab" * 32, True),
-        options=options,
         classifier=classifier,
         no_classifier=NO_CLASSIFIER,
         no_reference=None if reference else "there is no model to compare with",
         not_aligned=None,
         no_shadows="there are no shadow models that cut texts into the target's tokens",
-        population=ReferencePopulation.of_nobody(),
+        population=ReferencePopulation(),
     )
 
 
@@ -188,19 +175,18 @@ def provenance(
 ):
     """The result of an audit of users with these scores; `others` are the scores of other texts by the same users."""
     options = ProvenanceOptions(**settings)
-    there = available(options, classifier=classifier, reference=reference, moments=moments)
+    there = available(classifier=classifier, reference=reference, moments=moments)
     called = (
         [f"person{place}@example.org" for place in range(1, len(suspects) + 1)] if names is None else names
     )
     own = numbers(suspects)
     calibration = numbers(non_members) if len(non_members) else None
-    questions = [decided("texts", called, own, calibration, there, members)]
+    questions = [decided("texts", called, own, calibration, there, options, members)]
     if others is not None:
-        questions.append(decided("user", called, numbers(others), calibration, there, members))
+        questions.append(decided("user", called, numbers(others), calibration, there, options, members))
     many = len(non_members)
     if checks is None:
-        needed = users_needed(len(suspects), many, options.fdr, 1 / (many + 1)) if many else None
-        checks = DataChecks(unknown_words=same_words(), users_needed=needed)
+        checks = DataChecks(unknown_words=same_words())
     result = Provenance(
         model={"adapter": "scripted"},
         settings=options,

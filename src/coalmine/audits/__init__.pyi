@@ -39,20 +39,23 @@ from coalmine.audits.membership.records import (
     Membership as Membership,
     read_membership as read_membership,
 )
-from coalmine.audits.provenance.fit import Fit as Fit
-from coalmine.audits.provenance.fit_options import FitOptions as FitOptions
-from coalmine.audits.provenance.fitting import fit_provenance as fit_provenance, load_fit as load_fit
-from coalmine.audits.provenance.measuring import (
-    AuditedUsers as AuditedUsers,
-    audit_provenance as audit_provenance,
+from coalmine.audits.provenance.fit import (
+    Fit as Fit,
+    fit_provenance as fit_provenance,
+    load_fit as load_fit,
 )
-from coalmine.audits.provenance.options import ProvenanceOptions as ProvenanceOptions
-from coalmine.audits.provenance.results import (
+from coalmine.audits.provenance.measure import audit_provenance as audit_provenance
+from coalmine.audits.provenance.options import (
+    FitOptions as FitOptions,
+    ProvenanceOptions as ProvenanceOptions,
+)
+from coalmine.audits.provenance.records import (
     PROVENANCES as PROVENANCES,
     Provenance as Provenance,
     read_provenance as read_provenance,
 )
 from coalmine.audits.provenance.users import (
+    AuditedUsers as AuditedUsers,
     User as User,
     UserText as UserText,
     artificial_users as artificial_users,

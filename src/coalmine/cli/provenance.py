@@ -9,8 +9,7 @@ import msgspec
 import typer
 from typer.core import TyperGroup
 
-from coalmine.audits.provenance.fit_options import FitOptions
-from coalmine.audits.provenance.options import By, ProvenanceOptions
+from coalmine.audits.provenance.options import By, FitOptions, ProvenanceOptions
 from coalmine.cli.options import TextFields, Where, out_option
 from coalmine.cli.output import noted, placed
 from coalmine.cli.runner import Session, command, group
@@ -21,8 +20,8 @@ from coalmine.models.options import LoadOptions
 from coalmine.records.options import Option
 
 if TYPE_CHECKING:
+    from coalmine.audits.provenance.data_checks import IndexedCorpus
     from coalmine.audits.provenance.fit import Fit
-    from coalmine.audits.provenance.repetition import IndexedCorpus
     from coalmine.audits.provenance.users import User
     from coalmine.corpus.files.documents import Fields
 
@@ -106,7 +105,7 @@ class Fitting(Arguments, frozen=True, kw_only=True):
     ] = None
     by: Annotated[By, Option("user, or document: each document is then a user of its own.")] = "user"
     trainings: Trainings
-    counting: Annotated[FitOptions, Part(("bins", "scaling", "top", "seed"))]
+    counting: Annotated[FitOptions, Part(("top", "seed"))]
     columns: UserFields
     running: EngineOptions
 
@@ -139,7 +138,7 @@ def _fitted(
     like: Path | None,
     session: Session,
 ) -> Fit:
-    from coalmine.audits.provenance.fitting import fit_provenance
+    from coalmine.audits.provenance.fit import fit_provenance
 
     of, asked = trainings.options, trainings.asked()
     options = msgspec.structs.replace(
@@ -225,7 +224,7 @@ def audit(given: ProvenanceAudit, session: Session) -> None:
     Writes provenance.json, readable by you only. With --non-members, each suspect gets a p-value, and the names that are found have the
     stated false-discovery rate. Run the same command again to resume a run that was stopped.
     """
-    from coalmine.audits.provenance.fitting import load_fit
+    from coalmine.audits.provenance.fit import load_fit
 
     fitted = None if given.fit is None else load_fit(given.fit)
     _audit(given, fitted, _users(given.reference, given.audited, "reference users"), session)
@@ -244,8 +243,9 @@ def both(given: Both, session: Session) -> None:
     Shadow models are trained as MODEL was, if `coalmine train` wrote it, and kept in the directory of the results. Without --reference and
     --fit no shadow models are used.
     """
-    from coalmine.audits.provenance.fitting import load_fit
-    from coalmine.audits.provenance.overlaps import refuse_reference_users
+    from coalmine.audits.provenance.data_checks import refuse_reference_users
+    from coalmine.audits.provenance.fit import load_fit
+    from coalmine.audits.provenance.users import AuditedUsers
     from coalmine.evidence.directories import audit_directory
 
     fitted = None if given.fit is None else load_fit(given.fit)
@@ -257,11 +257,10 @@ def both(given: Both, session: Session) -> None:
         )
         if fitted is None:
             if options.by == "user" and not options.drop_shared:  # before hours of training
-                refuse_reference_users(_users(given.audited.suspects, given.audited, "suspects"), reference)
+                suspects = _users(given.audited.suspects, given.audited, "suspects")
+                refuse_reference_users(AuditedUsers(suspects, reference=reference))
             place = (given.out or audit_directory(given.model, "provenance")) / FIT_FOLDER
-            counting = FitOptions(
-                bins=options.bins, scaling=options.scaling, top=options.top, seed=options.seed
-            )
+            counting = FitOptions(top=options.top, seed=options.seed)
             named = trainings.preset is not None or trainings.train is not None
             like = None if named else _trained_here(given.model)
             fitted = _fitted(trainings, counting, reference, place, like, session)
@@ -277,9 +276,9 @@ def _trained_here(where: str) -> Path | None:
 
 def _audit(given: ProvenanceAudit, fitted: Fit | None, reference: list[User], session: Session) -> None:
     from coalmine.audits.provenance import table as tables
-    from coalmine.audits.provenance.measuring import AuditedUsers, audit_provenance
-    from coalmine.audits.provenance.naming import without_names
-    from coalmine.audits.provenance.results import RESULT_FILE
+    from coalmine.audits.provenance.measure import audit_provenance
+    from coalmine.audits.provenance.records import RESULT_FILE
+    from coalmine.audits.provenance.users import AuditedUsers
     from coalmine.storage.files import sha256_of_file
 
     asked = given.audited
@@ -327,7 +326,7 @@ def _audit(given: ProvenanceAudit, fitted: Fit | None, reference: list[User], se
             "",
         )
     session.say(*noted(result.warnings), placed("Results", session.directory))
-    session.document(result if given.reveal else without_names(result))
+    session.document(result if given.reveal else result.without_names())
 
 
 def _users(path: Path | None, asked: Audited, what: str) -> list[User]:
@@ -344,7 +343,7 @@ def _users(path: Path | None, asked: Audited, what: str) -> list[User]:
 
 
 def _indexed(path: Path | None, hashes: dict[str, str]) -> IndexedCorpus | None:
-    from coalmine.audits.provenance.repetition import IndexedCorpus
+    from coalmine.audits.provenance.data_checks import IndexedCorpus
     from coalmine.corpus.index.queries import CorpusIndex
 
     return None if path is None else IndexedCorpus.of(CorpusIndex.open(path), hashes)

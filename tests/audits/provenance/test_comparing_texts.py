@@ -7,7 +7,7 @@ import pytest
 
 from coalmine import ScriptedModel, audit_provenance
 from coalmine.audits import AuditedUsers, User, UserText
-from coalmine.audits.provenance.asking import UserWork, ask_users
+from coalmine.audits.provenance.scores import UserWork, ask_users
 from coalmine.audits.provenance.table import in_plain_words
 from coalmine.audits.provenance.views import _unless_refused
 from coalmine.engines.engine import open_engine
@@ -42,8 +42,9 @@ def bits(model, text):
     ].log2_probabilities
 
 
-def asked(target, reference, texts=TEXTS, **others):
-    work = UserWork(target, reference, **others)
+def asked(target, *others, texts=TEXTS, **how):
+    every = tuple(range(len(others)))
+    work = UserWork(target, others, every, statistics=how.pop("statistics", ("likelihood-ratio",)), **how)
     users = [User("ann", tuple(map(UserText, texts)))]
     with open_engine("here") as engine:
         return ask_users(work, users, engine=engine, ledger=Ledger(None), progress=Silent())
@@ -59,27 +60,29 @@ def asked(target, reference, texts=TEXTS, **others):
 )
 def test_tokens_are_compared_that_both_predict(target, reference, first, last):
     differences = [bits(target, text)[first:last] - bits(reference, text)[first:last] for text in TEXTS]
-    found = asked(target, reference)
-    assert math.isclose(found.ratio_bits[0], np.concatenate(differences).mean(), abs_tol=1e-9)
-    assert not np.isnan(found.windowed[0])
-    assert found.uncompared[0] == 0
+    found = asked(target, reference, statistics=("likelihood-ratio", "windowed-ratio"))
+    assert math.isclose(found["likelihood-ratio"][0], np.concatenate(differences).mean(), abs_tol=1e-9)
+    assert not np.isnan(found["windowed-ratio"][0])
+    assert found["uncompared"][0] == 0
 
 
 def test_shadows_that_read_less_are_compared_on_what_they_read():
     shadows = (Short("abcd", None, FREQUENCIES), ScriptedModel("abcd", None, {"d": 2}))
-    found = asked(TARGET, None, shadows=shadows, shadow_sets=((0, 1),))
+    found = asked(
+        TARGET, *shadows, shadows=(0, 1), shadow_sets=((0, 1),), statistics=("likelihood-ratio", "rmia")
+    )
     own, *others = ([bits(one, text)[:4] for text in TEXTS] for one in (TARGET, *shadows))
     mean = np.mean([np.concatenate(one) for one in others], axis=0)
-    assert math.isclose(found.ratio_bits[0], (np.concatenate(own) - mean).mean(), abs_tol=1e-9)
-    assert np.isfinite(found.rmia_bits).all()
+    assert math.isclose(found["likelihood-ratio"][0], (np.concatenate(own) - mean).mean(), abs_tol=1e-9)
+    assert np.isfinite(found["rmia"]).all()
 
 
 def test_other_tokens_are_compared_over_whole_texts_only():
     reference = Short("abcde", None, FREQUENCIES)
-    found = asked(TARGET, reference)
-    assert math.isclose(found.ratio_bits[0], (bits(TARGET, "ddcb") - bits(reference, "ddcb")).mean())
-    assert found.uncompared[0] == 1
-    assert np.isnan(asked(TARGET, reference, TEXTS[:1]).ratio_bits[0])
+    found = asked(TARGET, reference, alike=False)
+    assert math.isclose(found["likelihood-ratio"][0], (bits(TARGET, "ddcb") - bits(reference, "ddcb")).mean())
+    assert found["uncompared"][0] == 1
+    assert np.isnan(asked(TARGET, reference, texts=TEXTS[:1], alike=False)["likelihood-ratio"][0])
 
 
 ANN, BOB = (User(name, (UserText("abcd"),)) for name in ("ann", "bob"))

@@ -5,7 +5,7 @@ import pytest
 from audits.provenance.small_users import SMALL, small_users
 from coalmine import audit_provenance, fit_provenance, load_model
 from coalmine.audits import AuditedUsers, load_fit
-from coalmine.audits.provenance.fit_results import FITS
+from coalmine.audits.provenance.fit import FITS
 from coalmine.errors import InputError
 from coalmine.training.record import read_training
 from coalmine.training.trainer import train_documents

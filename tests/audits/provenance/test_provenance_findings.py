@@ -12,10 +12,9 @@ from coalmine import Estimate, check, findings_of, parse_policy
 from coalmine.audits import ProvenanceOptions
 from coalmine.audits.provenance.blind_baseline import BlindBaseline
 from coalmine.audits.provenance.data_checks import DataChecks
-from coalmine.audits.provenance.deciding import decided
+from coalmine.audits.provenance.deciding import decided, decided_again
 from coalmine.audits.provenance.figures import scores_figure
 from coalmine.audits.provenance.findings import provenance_suspicions
-from coalmine.audits.provenance.interpretation import decided_again
 from coalmine.audits.provenance.table import decision_of, in_plain_words, statistics_table, users_table
 from coalmine.evidence.budget import LEVEL
 from coalmine.randomness import arrays
@@ -71,9 +70,10 @@ def test_a_few_unusual_non_members_by_the_classifier_hide_nobody_whom_ratios_sho
             generator.normal(0, 1, 54),
         )
     )
-    calibration.features[:2, 0] = 20.0  # by the classifier alone
-    there = made.available(ProvenanceOptions(), classifier=made.FirstFeature())
-    question = decided("texts", [f"{place}" for place in range(98)], own, calibration, there, None)
+    calibration["rank-histogram"][:2, 0] = 20.0  # by the classifier alone
+    there = made.available(classifier=made.FirstFeature())
+    names = [f"{place}" for place in range(98)]
+    question = decided("texts", names, own, calibration, there, ProvenanceOptions())
     found = {one.name: one.found for one in question.statistics}
     assert (question.deciding.name, found["rank-histogram"]) == ("likelihood-ratio", 0)
     assert found["likelihood-ratio"] >= 48

@@ -9,8 +9,8 @@ from rich.console import Console
 from audits.provenance.small_users import SMALL, small_users
 from coalmine import findings_of, fit_provenance, read_runs
 from coalmine.audits.provenance import figures, table
-from coalmine.audits.provenance.fit_results import FITS
-from coalmine.audits.provenance.naming import masked_names, names_of_users
+from coalmine.audits.provenance.fit import FITS
+from coalmine.audits.provenance.users import masked_names
 from coalmine.reports import export
 from coalmine.reports.page.html import report_page
 from coalmine.reports.reported import reported
@@ -33,14 +33,14 @@ def whole(**parts):
 
 def test_users_have_the_same_number_in_both_questions():
     document = made.provenance((0.0, 9.0, 8.0, 7.0), others=(9.0, 0.0, 0.0, 0.0))
-    names = names_of_users(document)
+    names = document.names()
     assert names["person1@example.org"] == "user 1"
     assert [row.user for row in document.questions[1].found()] == ["person1@example.org"]
-    assert names_of_users(document, reveal=True)["person1@example.org"] == "person1@example.org"
+    assert document.names(reveal=True)["person1@example.org"] == "person1@example.org"
 
 
 def test_names_cannot_control_a_terminal():
-    assert names_of_users(made.provenance((0.0,), names=["\x1b[2J"]), reveal=True) == {"\x1b[2J": "\\x1b[2J"}
+    assert made.provenance((0.0,), names=["\x1b[2J"]).names(reveal=True) == {"\x1b[2J": "\\x1b[2J"}
 
 
 def test_a_document_is_masked_unless_its_name_is_a_place():

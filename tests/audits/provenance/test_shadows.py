@@ -60,20 +60,19 @@ class TestRecipes:
         assert recipe.options == (options_of("provenance-words", QUICK),)
         assert recipe.tokenizer.words == ("a", "b", "c")
         assert recipe_like(tmp_path / "m", own_vocabulary=True).tokenizer is None
-        other = recipe_like(tmp_path / "m", recipe="mismatched")
+        other = mismatched(recipe)
         assert {one.architecture for one in other.options} == {"gru"}
         assert other.tokenizer.words == ("a", "b", "c")
 
     def test_mismatched_as_in_the_paper(self):
-        found = mismatched(options_of("provenance-translation", {}))
+        found = mismatched(recipe_of_preset("provenance-translation")).options
         assert [one.hidden for one in found] == [one.embedding for one in found] == list(MISMATCHED_SIZES)
         assert MISMATCHED_SIZES == (64, 96, 128, 160, 192, 224, 256, 288, 320, 352)
         assert {(one.architecture, one.optimizer, one.epochs) for one in found} == {
             ("gru-attention", "momentum", 50)
         }
-        assert recipe_of_preset("provenance-dialog", recipe="mismatched").options[3].architecture == (
-            "gru-encoder-decoder"
-        )
+        dialog = mismatched(recipe_of_preset("provenance-dialog"))
+        assert dialog.options[3].architecture == "gru-encoder-decoder"
 
     def test_lists_of_values_are_for_shadows_in_turn(self):
         recipe = varied(

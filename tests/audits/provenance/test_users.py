@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coalmine.audits import User, UserText, artificial_users, read_users
-from coalmine.audits.provenance.dates import day_of, seconds_since_1970
-from coalmine.audits.provenance.users import read_texts
+from coalmine.audits.provenance.users import day_of, read_texts, seconds_since_1970
 from coalmine.corpus import Fields
 from coalmine.errors import CorpusError, InputError
 from corpus.corpora import SUFFIXES, compressed, content_of
@@ -65,8 +64,8 @@ def test_texts_of_white_space_are_left_out_as_long_as_others_are_left(tmp_path):
         ([{"text": "a"}], {"fields": BY}, "line 1 has no field 'by'"),
         ([{"text": "a", "by": "ann"}, {"text": "a", "by": None}], {"fields": BY}, "line 2 does not say whose text it is"),
         ([{"text": "a", "by": "ann"}, {"text": "a", "by": ""}], {"fields": BY}, "line 2 does not say whose text it is"),
-        ([{"text": "a", "by": "ann"}, {"text": " ", "by": "bob-secret"}], {"fields": BY}, "mail.jsonl, line 2 wrote nothing but white space"),
-        ([{"text": "a"}, {"text": "\n"}], {"by": "document"}, "mail.jsonl, line 2 is nothing but white space"),
+        ([{"text": "a", "by": "ann"}, {"text": " ", "by": "bob-secret"}], {"fields": BY}, "mail.jsonl, line 2: a user of the calibration set has nothing but white space"),
+        ([{"text": "a"}, {"text": "\n"}], {"by": "document"}, "mail.jsonl, line 2: a document of the calibration set has nothing but white space"),
         ([], {"fields": BY}, "holds no documents"),
         ([{"text": "a", "by": "ann", "at": "yesterday"}], {"fields": Fields(user="by", date="at")}, "line 1: the date field 'at' should be"),
     ],

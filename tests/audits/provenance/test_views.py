@@ -6,7 +6,7 @@ import pytest
 from audits.provenance.small_users import SMALL, small_users
 from coalmine import ScriptedModel, load_model
 from coalmine.audits import User, UserText
-from coalmine.audits.provenance.asking import UserWork, ask_users
+from coalmine.audits.provenance.scores import UserWork, ask_users
 from coalmine.audits.provenance.views import NOT_LISTED, look, view_of
 from coalmine.engines.engine import open_engine
 from coalmine.engines.ledger import Ledger
@@ -136,4 +136,4 @@ def test_all_texts_of_a_user_are_one_batch():
     with open_engine("here") as engine:
         found = ask_users(UserWork(model), users, engine=engine, ledger=Ledger(None), progress=Silent())
     assert model.asked == [32]
-    assert found.texts.tolist() == [32]
+    assert found["texts"].tolist() == [32]

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from coalmine.audits.provenance import policy
 from coalmine.audits.provenance.catalog import CATALOG
 from coalmine.audits.provenance.data_findings import provenance_data_findings
+from coalmine.audits.provenance.deciding import cannot_be_decided, sides_of
 from coalmine.audits.provenance.figures import provenance_figures
 from coalmine.audits.provenance.findings import (
     CODES,
@@ -16,10 +17,8 @@ from coalmine.audits.provenance.findings import (
     provenance_findings,
     provenance_suspicions,
 )
-from coalmine.audits.provenance.fit_results import FITS
-from coalmine.audits.provenance.interpretation import blind_of, cannot_be_decided, sides_of
-from coalmine.audits.provenance.naming import names_of_users
-from coalmine.audits.provenance.results import PROVENANCES, Asks, Provenance, Question
+from coalmine.audits.provenance.fit import FITS
+from coalmine.audits.provenance.records import PROVENANCES, Asks, Provenance, Question
 from coalmine.audits.provenance.table import decision_of, in_plain_words, question_title, strongest_first
 from coalmine.evidence.audit import Audit, NotTested
 from coalmine.evidence.details import Detail, Search
@@ -133,7 +132,7 @@ def _details(run: Run, reveal: bool) -> Iterator[Detail]:
 
 
 def _users(document: Provenance, question: Question, reveal: bool) -> Detail:
-    names, by = names_of_users(document, reveal=reveal), document.settings.by
+    names, by = document.names(reveal=reveal), document.settings.by
     decide = decision_of(document, question)
     decisions = list(dict.fromkeys(decide(row) for row in question.rows))
     return Detail(
@@ -217,7 +216,7 @@ def _statistics(document: Provenance, question: Question) -> Detail:
 
 
 def _blind(document: Provenance, asks: Asks) -> Iterator[Detail]:
-    blind = blind_of(document, asks)
+    blind = document.blind(asks)
     if blind is None:
         return
     every = [

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from coalmine.audits.provenance.catalog import finding
-from coalmine.audits.provenance.interpretation import (
-    blind_of,
+from coalmine.audits.provenance.deciding import (
     overlap_words,
     sides_of,
-    spoils,
-    times_of,
     told_apart,
 )
-from coalmine.audits.provenance.results import PROVENANCES, Asks, Provenance
+from coalmine.audits.provenance.records import PROVENANCES, Asks, Provenance
 from coalmine.evidence.findings import Finding
 from coalmine.evidence.run import Run
 from coalmine.visible import visible
@@ -38,7 +35,7 @@ def provenance_data_findings(run: Run) -> Iterator[Finding]:
 
 
 def _blind(document: Provenance, asks: Asks) -> Iterator[Finding]:
-    blind = blind_of(document, asks)
+    blind = document.blind(asks)
     if blind is None:
         return
     told, (whom, others) = told_apart(blind), sides_of(document, asks)
@@ -72,7 +69,7 @@ def _blind(document: Provenance, asks: Asks) -> Iterator[Finding]:
 
 
 def _times(document: Provenance, asks: Asks) -> Iterator[Finding]:
-    times = times_of(document, asks)
+    times = document.times(asks)
     if times is None:
         if asks == "texts" and any(question.non_members for question in document.questions):
             evidence = "Texts have no dates, so it is not known whether suspects and non-members wrote at the same time."
@@ -126,5 +123,5 @@ def _overlaps(document: Provenance) -> Iterator[Finding]:
         yield finding("CM615", "info", "found", visible(document.left_out), title=title)
     if shared:
         told = "; ".join(overlap_words(one, document) for one in shared)
-        severity = "medium" if any(spoils(one) for one in shared) else "info"
+        severity = "medium" if any(one.spoils for one in shared) else "info"
         yield finding("CM615", severity, "found", f"{told[:1].upper()}{told[1:]}.")  # type: ignore[arg-type]  # one of the two

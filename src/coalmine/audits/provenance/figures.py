@@ -9,8 +9,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from coalmine.audits.provenance.naming import names_of_users
-from coalmine.audits.provenance.results import PROVENANCES, LogHistogram, Provenance, Question
+from coalmine.audits.provenance.records import PROVENANCES, LogHistogram, Provenance, Question
 from coalmine.audits.provenance.table import ASKS, decision_of, question_title, strongest_first
 from coalmine.evidence.charts import PALETTE, Axis, Chart, Marks, Rows, intervals, rounded, thinned
 from coalmine.evidence.run import Run
@@ -94,7 +93,7 @@ def scores_figure(document: Provenance) -> Chart | None:
 
 def _users(document: Provenance, question: Question) -> Rows:
     """Suspects, the strongest first, and non-members, who have no names here."""
-    names, deciding, decide = names_of_users(document), question.deciding, decision_of(document, question)
+    names, deciding, decide = document.names(), question.deciding, decision_of(document, question)
     nobody = {"user": "", "kind": NON_MEMBERS, "p-value": None, "adjusted p-value": None}
     if deciding is not None and question.own_texts is not None:
         sides = ((_TEXTS, deciding.own_scores), (NON_MEMBERS, deciding.non_member_scores))

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from coalmine.audits.provenance.catalog import finding
-from coalmine.audits.provenance.interpretation import not_interpretable, person_words, power_of, power_words
-from coalmine.audits.provenance.naming import counted, listed, names_of_users
-from coalmine.audits.provenance.results import (
+from coalmine.audits.provenance.deciding import not_interpretable, person_words, power_of
+from coalmine.audits.provenance.records import (
     PROVENANCES,
     Asks,
     Provenance,
@@ -16,6 +15,7 @@ from coalmine.audits.provenance.results import (
     StatisticFacts,
     UserRow,
 )
+from coalmine.audits.provenance.users import counted, listed
 from coalmine.evidence.budget import Decisions, Key, Suspicion, decide
 from coalmine.evidence.findings import Finding, Severity
 from coalmine.evidence.run import Run
@@ -117,7 +117,7 @@ def _answer(
 
 
 def _judged(document: Provenance, question: Question, deciding: StatisticFacts, shown: bool) -> Finding:
-    settings, names, found = document.settings, names_of_users(document), question.found()
+    settings, names, found = document.settings, document.names(), question.found()
     if settings.by == "person":
         return _judged_person(document, question, bool(found), shown)
     tested = sum(row.p_value is not None for row in question.rows)
@@ -206,7 +206,7 @@ def _truth(deciding: StatisticFacts) -> list[Estimate]:
 
 def _power(document: Provenance, question: Question) -> str:
     power = power_of(question, document.settings.fdr)
-    return "" if power is None else f" {power_words(power, document.settings.by)}"
+    return "" if power is None else f" {power.words(document.settings.by)}"
 
 
 def _whom(document: Provenance, question: Question) -> str:
@@ -244,7 +244,7 @@ def _few(document: Provenance, question: Question, level: float | None) -> str:
     power = power_of(question, document.settings.fdr)
     if power is None:
         return ""
-    evidence = power_words(power, document.settings.by)
+    evidence = power.words(document.settings.by)
     needed = 0 if level is None else power.needed_for_all_together(level)
     if power.non_members < needed:
         return f"{evidence} A finding of this report takes a p-value of {level:.2g} or less, and for that at least {needed:,} non-members."
@@ -259,7 +259,7 @@ def _few(document: Provenance, question: Question, level: float | None) -> str:
 
 def _unmeasured(document: Provenance, question: Question) -> Iterator[Finding]:
     """Users of whom the model says nothing, where it does of others."""
-    names = names_of_users(document)
+    names = document.names()
     missing = [row for row in question.rows if row.score is None]
     if question.deciding is None or not missing:
         return

@@ -1,8 +1,8 @@
-"""The options of `provenance`: how users are asked about, and how their scores are judged."""
+"""The options of `provenance` and of `provenance fit`: how users are asked about and judged, and how shadow models are trained."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from coalmine.errors import InputError
 from coalmine.records.options import SEED, Option, Options
@@ -12,6 +12,18 @@ Selection = Literal["all", "random", "frequency-sum", "index-sum"]
 StatisticName = Literal[
     "rank-histogram", "likelihood-ratio", "rmia", "windowed-ratio", "min-k++", "listed-share"
 ]
+RecipeName = Literal["same", "mismatched"]
+Vocabulary = Literal["target", "own"]
+# Those of `RankHistogram`, which cannot be imported here without NumPy.
+Scaling = Literal["shares", "counts", "unit"]
+_CHOICES: dict[str, Any] = {
+    "by": By,
+    "selection": Selection,
+    "scaling": Scaling,
+    "recipe": RecipeName,
+    "vocabulary": Vocabulary,
+    "statistic": StatisticName,
+}
 # Which of them decides where the user names none: the first that can be computed. Ratios come first, because each user is compared with
 # what another model makes of the same texts, so that one unusual non-member hides fewer members.
 _AGAINST_NON_MEMBERS: tuple[StatisticName, ...] = (
@@ -22,8 +34,6 @@ _AGAINST_NON_MEMBERS: tuple[StatisticName, ...] = (
 )
 # Without non-members only the audit classifier can decide.
 _ALONE: tuple[StatisticName, ...] = ("rank-histogram", "likelihood-ratio", "min-k++", "listed-share")
-# Those of `RankHistogram`, which cannot be imported here without NumPy.
-Scaling = Literal["shares", "counts", "unit"]
 
 
 def candidates(statistic: StatisticName | None, *, non_members: bool) -> tuple[StatisticName, ...]:
@@ -37,10 +47,32 @@ def candidates(statistic: StatisticName | None, *, non_members: bool) -> tuple[S
     return _AGAINST_NON_MEMBERS if non_members else _ALONE
 
 
-class ProvenanceOptions(Options, frozen=True, kw_only=True):
-    """What is asked about each user, and how scores become decisions.
+class _Ranks(Options, frozen=True, kw_only=True):
+    """How ranks are counted in histograms."""
 
-    `queries` counts texts per user, `fdr` and `min_share` are between 0 and 1, and `gamma` is a ratio of likelihoods.
+    # The number that the code of the paper's authors uses; the paper has none.
+    bins: int = 100
+    # Shares, counts, or unit vectors (as in the 2019 code).
+    scaling: Scaling = "shares"
+    top: Annotated[
+        int | None,
+        Option("Look at the k likeliest tokens only, as if the model listed no others.", least=1),
+    ] = None
+
+    def check(self) -> None:
+        """Reject values that nothing can be asked, fitted or judged with."""
+        for name, kind in _CHOICES.items():
+            value = getattr(self, name, None)
+            if value is not None and value not in get_args(kind):
+                raise InputError(f"{name} is one of {', '.join(get_args(kind))}, got {value!r}")
+        for name in ("queries", "top", "bins", "shadows"):
+            value = getattr(self, name, None)
+            if value is not None and value < 1:
+                raise InputError(f"{name} must be at least 1, got {value}")
+
+
+class ProvenanceOptions(_Ranks, frozen=True, kw_only=True):
+    """What is asked about each user, and how scores become decisions; `queries` counts texts per user, and `fdr` is between 0 and 1.
 
     >>> ProvenanceOptions(queries=8, selection="frequency-sum").fdr
     0.05
@@ -79,59 +111,47 @@ class ProvenanceOptions(Options, frozen=True, kw_only=True):
         ),
     ] = False
     fdr: Annotated[float, Option("False-discovery rate: the share of wrong names among those found.")] = 0.05
-    top: Annotated[
-        int | None,
-        Option(
-            "Look at the k likeliest tokens only, as if the target listed no others.", decides=True, least=1
-        ),
-    ] = None
-    bins: Annotated[int, Option("Bins of the rank histogram.", decides=True, least=1)] = 100
-    scaling: Annotated[
-        Scaling,
-        Option("Rank histograms as shares, counts, or unit vectors (as in the 2019 code).", decides=True),
-    ] = "shares"
-    gamma: Annotated[float, Option("rmia: by how much a user's likelihood ratio must exceed another's.")] = (
-        1.0
-    )
-    min_share: Annotated[
-        float, Option("min-k++: the share of tokens, the least likely ones, that is looked at.", decides=True)
-    ] = 0.2
-    ablation_texts: Annotated[
-        int,
-        Option(
-            "Texts of suspects, and of non-members, that are asked about with hidden units set to zero, for a figure; 0 for none.",
-            decides=True,
-            least=0,
-        ),
-    ] = 100
+    # Texts of suspects, and of non-members, that are asked about with hidden units set to zero, for a figure; 0 for none.
+    ablation_texts: int = 100
     confidence: float = 0.95
     seed: Annotated[int, SEED] = 0
 
     def check(self) -> None:
         """Reject values that nothing can be asked or judged with."""
-        for name, kind in (("by", By), ("selection", Selection), ("scaling", Scaling)):
-            if getattr(self, name) not in get_args(kind):
-                raise InputError(f"{name} is one of {', '.join(get_args(kind))}, got {getattr(self, name)!r}")
-        if self.statistic is not None and self.statistic not in get_args(StatisticName):
-            raise InputError(
-                f"statistic is one of {', '.join(get_args(StatisticName))}, got {self.statistic!r}"
-            )
-        for name in ("fdr", "min_share", "confidence"):
+        super().check()
+        for name in ("fdr", "confidence"):
             if not 0 < getattr(self, name) < 1:
                 raise InputError(f"{name} must be above 0 and below 1, got {getattr(self, name)}")
-        for name in ("queries", "top", "bins"):
-            given = getattr(self, name)
-            if given is not None and given < 1:
-                raise InputError(f"{name} must be at least 1, got {given}")
-        if self.ablation_texts < 0:
-            raise InputError(f"ablation_texts must be at least 0, got {self.ablation_texts}")
-        if not 0 < self.gamma < float("inf"):
-            raise InputError(f"gamma must be a positive ratio, got {self.gamma}; 1 is usual")
-        if self.queries is not None and self.selection == "all":
+        self._require(self.ablation_texts >= 0, "ablation_texts", "at least 0")
+        if (self.queries is None) != (self.selection == "all"):
             raise InputError(
-                f"{self.queries} texts per user were asked for, and selection is all; choose random, frequency-sum or index-sum"
+                f"got {self.queries} texts per user and selection {self.selection}; give both a number of queries and how they are "
+                "chosen (random, frequency-sum or index-sum), or neither for all texts"
             )
-        if self.queries is None and self.selection != "all":
-            raise InputError(
-                f"selection {self.selection} chooses among the texts of a user; say how many with queries, 8 for example"
-            )
+
+
+class FitOptions(_Ranks, frozen=True, kw_only=True):
+    """How shadow models are trained, and how the audit classifier sees the ranks that they give.
+
+    >>> FitOptions(shadows=4).bins
+    100
+    """
+
+    shadows: Annotated[
+        int,
+        Option("Shadow models, each trained on a random half of the reference users.", decides=True, least=1),
+    ] = 10
+    recipe: Annotated[
+        RecipeName,
+        Option(
+            "same: trained as the target was; mismatched: other layers, sizes and optimizer, as in the paper.",
+            decides=True,
+        ),
+    ] = "same"
+    vocabulary: Annotated[
+        Vocabulary,
+        Option(
+            "target: shadows have the target's vocabulary; own: each has that of its own texts.", decides=True
+        ),
+    ] = "target"
+    seed: Annotated[int, SEED] = 0

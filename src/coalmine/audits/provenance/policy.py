@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from coalmine.audits.provenance.deciding import not_interpretable, person_words, power_of
 from coalmine.audits.provenance.findings import some_of_them
-from coalmine.audits.provenance.interpretation import not_interpretable, person_words, power_of, power_words
-from coalmine.audits.provenance.naming import counted, listed, names_of_users
-from coalmine.audits.provenance.results import PROVENANCES, Provenance, Question
+from coalmine.audits.provenance.records import PROVENANCES, Provenance, Question
+from coalmine.audits.provenance.users import counted, listed
 from coalmine.evidence.outcomes import RuleOutcome, error_level, not_shown
 from coalmine.evidence.policy import Broken, PolicySection, PolicyTerms, absent, rule_name
 from coalmine.evidence.run import Run
@@ -93,7 +93,7 @@ def _outcome(document: Provenance, question: Question, asked: _UserRule) -> Rule
     else:
         together = deciding.p_value is not None and deciding.p_value <= asked.level * (1 + 1e-9)
     if found or together:
-        names = names_of_users(document)
+        names = document.names()
         said = f"{len(found):,} of {counted(len(tested), by)} found {against}: {listed([names[row.user] for row in found])}"
         if not found:
             said = (
@@ -126,7 +126,7 @@ def _outcome(document: Provenance, question: Question, asked: _UserRule) -> Rule
         if by == "person"
         else (
             f"none of {counted(len(tested), by)} found {against}; smallest adjusted p-value {smallest:.2g}. "
-            f"{'' if power is None else power_words(power, by)} That nobody is found does not prove that no text was used"
+            f"{'' if power is None else power.words(by)} That nobody is found does not prove that no text was used"
         ),
         judged=len(tested),
         chance=deciding.p_value,
@@ -145,7 +145,7 @@ def _unable(document: Provenance, question: Question, asked: _UserRule) -> tuple
         )
         return why, f"give at least {fewest:,} non-members"
     if power is not None and power.fewest is None:
-        return power_words(power, by).rstrip("."), f"give at least {power.needed_for_any:,} non-members"
+        return power.words(by).rstrip("."), f"give at least {power.needed_for_any:,} non-members"
     needed = 0 if power is None else power.needed_for_all_together(asked.level)
     if others < needed:
         why = f"the gate breaks a rule at p-values of up to {asked.level:.2g}, which {counted(others, 'non-member')} cannot give"

@@ -12,8 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from coalmine.audits.provenance.fit_options import RecipeName
-from coalmine.audits.provenance.text_hashes import name_form
+from coalmine.audits.provenance.data_checks import name_hash
 from coalmine.audits.provenance.users import User
 from coalmine.engines.engine import Engine
 from coalmine.engines.ledger import Ledger
@@ -46,12 +45,7 @@ _OTHER_CELLS = {
 
 
 class Recipe(NamedTuple):
-    """How shadow models are trained.
-
-    Attributes:
-        options: the options of each shadow in turn; with fewer than there are shadows, it begins again with the first.
-        tokenizer: the target's, so that shadows cut texts as it does; None for one that is made from the texts of each shadow.
-    """
+    """How shadow models are trained: the options of each in turn, and the target's tokenizer, or None for that of each shadow's texts."""
 
     options: tuple[TrainingOptions, ...]
     tokenizer: ReferenceTokenizer | None = None
@@ -77,54 +71,46 @@ class Recipe(NamedTuple):
         return any(one.private is not msgspec.UNSET and one.private.unit == "user" for one in self.options)
 
 
-def recipe_like(
-    directory: str | os.PathLike[str], *, recipe: RecipeName = "same", own_vocabulary: bool = False
-) -> Recipe:
-    """The recipe of a model that `coalmine train` wrote, from its training.json, and its vocabulary.
-
-    Args:
-        directory: that of the model.
-        recipe: "same", or "mismatched" for another kind of layer, other sizes and another optimizer.
-        own_vocabulary: whether the vocabulary of each shadow is made from its own texts, as if that of the target were not known.
-    """
+def recipe_like(directory: str | os.PathLike[str], *, own_vocabulary: bool = False) -> Recipe:
+    """The recipe of a model that `coalmine train` wrote, from its training.json, and its vocabulary unless each shadow has its own."""
     place = Path(directory)
-    options = read_training(place).options
     tokenizer = None if own_vocabulary else tokenizer_from_dict(MODELS.alone(place / CONFIG_FILE).tokenizer)
-    return Recipe(mismatched(options) if recipe == "mismatched" else (options,), tokenizer)
+    return Recipe((read_training(place).options,), tokenizer)
 
 
-def recipe_of_preset(
-    preset: str, *, recipe: RecipeName = "same", tokenizer: ReferenceTokenizer | None = None
-) -> Recipe:
+def recipe_of_preset(preset: str) -> Recipe:
     """The recipe of a preset, for a target whose training is not known.
 
     >>> recipe_of_preset("provenance-words").options[0].epochs
     30
     """
-    options = options_of(preset, {})
-    return Recipe(mismatched(options) if recipe == "mismatched" else (options,), tokenizer)
+    return Recipe((options_of(preset, {}),))
 
 
-def mismatched(options: TrainingOptions) -> tuple[TrainingOptions, ...]:
-    """Options that differ from those of the target in everything that appendix B.2 of the paper changes, one for each of ten sizes.
+def mismatched(recipe: Recipe) -> Recipe:
+    """A recipe that differs from the target's in everything that appendix B.2 of the paper changes, with options for each of ten sizes.
 
     GRU layers for LSTM layers (and the other way around), momentum SGD, sizes from 64 to 352, and 5 epochs for every 3. The paper's rate of
     0.01 is for losses that are summed over the tokens of a text; ours are means over tokens, so the rate is the optimizer's usual one.
 
-    >>> [one.hidden for one in mismatched(TrainingOptions())[:3]], mismatched(TrainingOptions())[0].architecture
+    >>> found = mismatched(Recipe((TrainingOptions(),))).options
+    >>> [one.hidden for one in found[:3]], found[0].architecture
     ([64, 96, 128], 'gru')
     """
-    return tuple(
-        msgspec.structs.replace(
-            options,
-            architecture=_OTHER_CELLS.get(options.architecture, "gru"),
-            embedding=size,
-            hidden=size,
-            optimizer="momentum",
-            learning_rate=None,
-            epochs=round(options.epochs * _MORE_EPOCHS),
+    (options,) = recipe.options
+    return recipe._replace(
+        options=tuple(
+            msgspec.structs.replace(
+                options,
+                architecture=_OTHER_CELLS.get(options.architecture, "gru"),
+                embedding=size,
+                hidden=size,
+                optimizer="momentum",
+                learning_rate=None,
+                epochs=round(options.epochs * _MORE_EPOCHS),
+            )
+            for size in MISMATCHED_SIZES
         )
-        for size in MISMATCHED_SIZES
     )
 
 
@@ -190,7 +176,7 @@ def halves(users: int, shadows: int, *, seed: int) -> NDArray[np.bool_]:
 
 def check_reference(users: Sequence[User]) -> None:
     """Refuse reference users that cannot be told apart, or of whom there is nothing to train on."""
-    if len({name_form(user.name, cased=True) for user in users}) < len(users):
+    if len({name_hash(user.name, "", cased=True) for user in users}) < len(users):
         raise InputError("two reference users have the same name; join their texts, or give them other names")
     if not all(user.texts for user in users):
         raise InputError("a reference user has no text; leave such users out")
@@ -220,21 +206,11 @@ def train_shadows(
     progress: Progress | None = None,
     snapshot_seconds: float | None = None,
 ) -> list[TrainedModel | CoalmineError]:
-    """Train a shadow model on each column of `trained_on`, each into a directory below `directory`.
+    """Train a shadow model on each column of `trained_on` (users, shadows), each into a directory below `directory`.
 
     In place of one whose training diverged is the reason, if others did not; any other problem is raised. The name of a directory is a
-    hash of the recipe and the texts, so a shadow that is there is the same, and is not trained again. What was
+    hash of the recipe and the texts, so several fits may share it: a shadow that is there is the same, and is not trained again. What was
     stopped resumes, whatever else is trained there. The texts of all users are sent to each worker once.
-
-    Args:
-        users: the reference users.
-        trained_on: (users, shadows), from `halves`.
-        recipe: from `recipe_like`, `recipe_of_preset` or `varied`.
-        directory: where they are kept; several fits may share it.
-        seed: that of the weights and of the order of texts.
-        engine: where they are trained, such as "processes:2"; the bytes are the same.
-        progress: gets the characters that were trained on.
-        snapshot_seconds: how often each training is saved, in seconds; by default every 10.
     """
     documents = documents_of(users)
     if recipe.needs_users:

@@ -6,16 +6,15 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from coalmine.audits.provenance.findings import shown_by_itself, some_of_them
-from coalmine.audits.provenance.interpretation import (
+from coalmine.audits.provenance.deciding import (
     cannot_be_decided,
     not_interpretable,
     person_words,
     power_of,
-    power_words,
 )
-from coalmine.audits.provenance.naming import counted, names_of_users
-from coalmine.audits.provenance.results import Asks, Provenance, Question, StatisticFacts, UserRow
+from coalmine.audits.provenance.findings import shown_by_itself, some_of_them
+from coalmine.audits.provenance.records import Asks, Provenance, Question, StatisticFacts, UserRow
+from coalmine.audits.provenance.users import counted
 from coalmine.evidence.tables import Right, plain_table, rights
 from coalmine.records import Estimate
 from coalmine.visible import visible
@@ -64,7 +63,7 @@ def users_table(
     document: Provenance, question: Question, *, reveal: bool = False, most: int = MOST_ROWS
 ) -> Table:
     """The users with the strongest evidence, one row each; `more_users` says how many are left out."""
-    names = names_of_users(document, reveal=reveal)
+    names = document.names(reveal=reveal)
     table = plain_table(
         document.settings.by, "decision", *rights("score", "p", "adjusted p", "texts", "tokens"), ""
     )
@@ -199,7 +198,7 @@ def in_plain_words(document: Provenance, question: Question) -> list[str]:
         )
     elif found:
         said.append(f"On average, at most {rate} of such findings are wrong names.")
-    said += [] if power is None else [power_words(power, by)]
+    said += [] if power is None else [power.words(by)]
     missing = sum(row.score is None for row in question.rows)
     if missing:
         said.append(f"{counted(missing, by)} could not be measured, and nothing is known about them.")

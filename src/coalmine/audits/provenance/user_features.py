@@ -10,8 +10,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from coalmine.audits.provenance.dates import seconds_since_1970
-from coalmine.audits.provenance.users import User
+from coalmine.audits.provenance.users import User, seconds_since_1970
 from coalmine.models.protocols import IntArray
 from coalmine.statistics.scores import FloatArray
 

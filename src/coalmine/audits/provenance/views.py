@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.audits.provenance.users import UserText
-from coalmine.engines.apart import ask_apart
-from coalmine.errors import CoalmineError, ModelError, NoNumberError, NotMeasurableError
+from coalmine.engines.apart import Answered, ask_apart
+from coalmine.errors import ModelError, NoNumberError, NotMeasurableError
 from coalmine.models.endpoints.http import EndpointRefusedError
 from coalmine.models.protocols import (
     DistributionScore,
@@ -38,8 +38,6 @@ from coalmine.models.protocols import (
 from coalmine.visible import visible
 
 NOT_LISTED = -1
-# HTTP's statuses for a request that cannot be answered because of what is in it.
-REFUSED_TEXT = {400, 413, 422}
 T = TypeVar("T")
 # A word with the white space before it.
 _WORD = re.compile(r"\s*\S+")
@@ -64,6 +62,10 @@ class View(NamedTuple):
     tokens_sha256: str | None
     reads_unknown: bool
 
+    def cuts_alike(self, other: View) -> bool:
+        """Whether both are known to cut texts into the same tokens."""
+        return self.tokens_sha256 is not None and self.tokens_sha256 == other.tokens_sha256
+
 
 class TextView(NamedTuple):
     """What a model says about one text; arrays have one entry for each token that counts."""
@@ -78,12 +80,6 @@ class TextView(NamedTuple):
     cut: int = 0
     # Where in the text each token is, from 0 for its first one, which some models are given and do not predict.
     places: IntArray | None = None
-
-    @property
-    def has_numbers(self) -> bool:
-        """Whether none of what it says is NaN."""
-        said = (self.log2_probabilities, self.means, self.deviations)
-        return not any(one is not None and bool(np.isnan(one).any()) for one in said)
 
 
 def view_of(model: Model, top: int | None = None) -> View:
@@ -117,27 +113,17 @@ def view_of(model: Model, top: int | None = None) -> View:
     )
 
 
-class Looked(NamedTuple):
-    """What a model says about each text, in their order; None for a text that it cannot read, or that it has no number for.
-
-    Attributes:
-        problems: why it has none, by the place of the text.
-    """
-
-    views: list[TextView | None]
-    problems: dict[int, CoalmineError]
-
-
-def look_at_each(model: Model, view: View, texts: Sequence[UserText]) -> Looked:
-    """What a model says about each text; one that it fails at does not stop the others."""
+def look_at_each(model: Model, view: View, texts: Sequence[UserText]) -> Answered[TextView | None]:
+    """What a model says about each text, and why it has no number for some; one that it fails at does not stop the others."""
     if isinstance(
         model, RemoteModel
     ):  # which fails for other reasons than a text, and may answer another time
-        return Looked(look(model, view, texts), {})
-    found = Looked(*ask_apart(lambda some: look(model, view, some), texts))
-    for place, said in enumerate(found.views):
-        if said is not None and not said.has_numbers:
-            found.views[place] = None
+        return Answered(look(model, view, texts), {})
+    found = ask_apart(lambda some: look(model, view, some), texts)
+    for place, said in enumerate(found.answers):
+        numbers = () if said is None else (said.log2_probabilities, said.means, said.deviations)
+        if any(one is not None and np.isnan(one).any() for one in numbers):
+            found.answers[place] = None
             found.problems[place] = NoNumberError(
                 f"the model {visible(model.name)!r} gave log-probabilities that are not numbers; check the weights"
             )
@@ -173,31 +159,29 @@ def encoded(tokenizer: Tokenizer, text: str) -> list[int] | None:
         return None
 
 
-def _scored(model: Scorer, view: View, texts: Sequence[UserText]) -> list[TextView | None]:
-    found: list[TextView | None] = [None] * len(texts)
-    asked = readable(model, texts)
-    sequences = [sequence for _, sequence, _ in asked]
-    scores: list[SequenceScore] | list[DistributionScore]
-    scores = (
-        model.score_distribution(sequences)
-        if isinstance(model, DistributionScorer)
-        else model.score(sequences)
-    )
-    for number, (place, sequence, cut) in enumerate(asked):
-        viewed = _viewed(view, model.tokenizer, sequence, scores[number], cut)
-        # After no context, the first token is given.
-        first = 0 if model.context else 1
-        found[place] = viewed._replace(places=None if viewed.places is None else viewed.places + first)
-    return found
+def known_tokens(tokenizer: Tokenizer, text: str) -> list[int]:
+    """The tokens of a text that count: those that are known."""
+    unknown = tokenizer.unknown if isinstance(tokenizer, OpenTokenizer) else None
+    return [token for token in encoded(tokenizer, text) or [] if token != unknown]
 
 
 def readable(model: Model, texts: Sequence[UserText]) -> list[tuple[int, TokenSequence, int]]:
     """The texts that a model can read as training saw them: their places, their tokens, and how many tokens at the end were cut off."""
-    found = []
+    most, found = max_length(model), []
     for place, text in enumerate(texts):
-        read = _sequence(model, text)
-        if read is not None:
-            found.append((place, *read))
+        tokens, source = encoded(model.tokenizer, text.text), None
+        if isinstance(model, PairModel):
+            if text.source is None:
+                raise NotMeasurableError(
+                    f"{visible(model.name)} is a model of pairs, and a text has no source; name the source and target fields of the corpora"
+                )
+            source = encoded(model.source_tokenizer, text.source)
+        if not tokens or (isinstance(model, PairModel) and not source):
+            continue
+        kept = tokens if most is None else tokens[: max(1, most - len(model.context))]
+        sequence = after_context(model.context, kept, tuple(source or ())[:most])
+        if sequence.target:
+            found.append((place, sequence, len(tokens) - len(kept)))
     return found
 
 
@@ -208,93 +192,75 @@ def counted_tokens(tokenizer: Tokenizer, sequence: TokenSequence) -> tuple[IntAr
     return tokens, tokens != tokenizer.unknown if isinstance(tokenizer, OpenTokenizer) else known
 
 
-def _sequence(model: Model, text: UserText) -> tuple[TokenSequence, int] | None:
-    """A text as training saw it, cut to what the model can read; None where there is nothing to predict."""
-    tokens = encoded(model.tokenizer, text.text)
-    source: tuple[int, ...] = ()
-    if isinstance(model, PairModel):
-        if text.source is None:
-            raise NotMeasurableError(
-                f"{visible(model.name)} is a model of pairs, and a text has no source; name the source and target fields of the corpora"
-            )
-        read = encoded(model.source_tokenizer, text.source)
-        if not read:
-            return None
-        source = tuple(read)
-    if not tokens:
-        return None
-    most = max_length(model)
-    kept = tokens if most is None else tokens[: max(1, most - len(model.context))]
-    source = source if most is None else source[:most]
-    sequence = after_context(model.context, kept, source)
-    return (sequence, len(tokens) - len(kept)) if sequence.target else None
-
-
-def _viewed(
-    view: View,
-    tokenizer: Tokenizer,
-    sequence: TokenSequence,
-    score: SequenceScore | DistributionScore,
-    cut: int,
-) -> TextView:
-    tokens, counts = counted_tokens(tokenizer, sequence)
-    if isinstance(score, DistributionScore):
-        ranks = np.asarray(score.ranks, dtype=np.int64)[counts] - 1
-        if view.ranked is not None:  # some networks have more logits than there are tokens
-            ranks = np.minimum(ranks, view.ranked - 1)
-        if view.top is not None:
-            ranks = np.where(ranks < view.top, ranks, NOT_LISTED)
-    else:
-        ranks = np.where(score.is_argmax[counts], 0, NOT_LISTED)
-    moments = view.moments and isinstance(score, DistributionScore)
-    return TextView(
-        ranks,
-        tokens[counts],
-        _kept(score.log2_probabilities, counts) if view.probabilities else None,
-        _kept(score.mean_bits, counts) if moments and isinstance(score, DistributionScore) else None,
-        _kept(score.deviation_bits, counts) if moments and isinstance(score, DistributionScore) else None,
-        unknown=int(len(tokens) - counts.sum()),
-        cut=cut,
-        places=np.flatnonzero(counts),
+def _scored(model: Scorer, view: View, texts: Sequence[UserText]) -> list[TextView | None]:
+    found: list[TextView | None] = [None] * len(texts)
+    asked = readable(model, texts)
+    sequences = [sequence for _, sequence, _ in asked]
+    scores: Sequence[SequenceScore | DistributionScore] = (
+        model.score_distribution(sequences)
+        if isinstance(model, DistributionScorer)
+        else model.score(sequences)
     )
+    for (place, sequence, cut), score in zip(asked, scores, strict=True):
+        tokens, counts = counted_tokens(model.tokenizer, sequence)
+        means, deviations = None, None
+        if isinstance(score, DistributionScore):
+            ranks = np.asarray(score.ranks, dtype=np.int64)[counts] - 1
+            if view.ranked is not None:  # some networks have more logits than there are tokens
+                ranks = np.minimum(ranks, view.ranked - 1)
+            if view.top is not None:
+                ranks = np.where(ranks < view.top, ranks, NOT_LISTED)
+            if view.moments:
+                means, deviations = _kept(score.mean_bits, counts), _kept(score.deviation_bits, counts)
+        else:
+            ranks = np.where(score.is_argmax[counts], 0, NOT_LISTED)
+        found[place] = TextView(
+            ranks,
+            tokens[counts],
+            _kept(score.log2_probabilities, counts) if view.probabilities else None,
+            means,
+            deviations,
+            unknown=int(len(tokens) - counts.sum()),
+            cut=cut,
+            # After no context, the first token is given.
+            places=np.flatnonzero(counts) + (0 if model.context else 1),
+        )
+    return found
 
 
 def _kept(values: FloatArray, counts: NDArray[np.bool_]) -> FloatArray:
     return np.asarray(values[counts], dtype=np.float64)
 
 
-class _Answer(NamedTuple):
-    """What a server says about a text: its score, the ranks of its tokens if it lists some, and whether the first of them has no score."""
-
-    score: SequenceScore
-    ranks: IntArray | None
-    missing: bool
-
-
 def _scored_as_text(model: TextScorer, view: View, texts: Sequence[UserText]) -> Iterator[TextView | None]:
     """The answers of a server that cuts texts itself: probabilities, and the ranks of tokens that are among the likeliest."""
 
-    def ask(asked: Sequence[str]) -> Sequence[_Answer]:
+    def ask(asked: Sequence[str]) -> list[tuple[SequenceScore, IntArray | None, int]]:
         ranks: Sequence[IntArray | None] = [None] * len(asked)
         if isinstance(model, RankedTextScorer) and view.top is not None:
             ranks = model.rank_text(asked, k=view.top)  # first: the same answers have the scores
         scores = model.score_text(asked)
         unscored = model.unscored(asked) if isinstance(model, PartialScorer) else [0] * len(asked)
-        return [
-            _Answer(score, places, bool(missing))
-            for score, places, missing in zip(scores, ranks, unscored, strict=True)
-        ]
+        return list(zip(scores, ranks, unscored, strict=True))
 
     for answer in _unless_refused(ask, [text.text for text in texts]):
-        first = 1 if answer is not None and answer.missing else 0
-        if answer is None or len(answer.score.log2_probabilities) <= first:
+        if answer is None:
             yield None
             continue
-        score, places = answer.score, answer.ranks
+        score, places, unscored = answer
+        first = min(1, unscored)  # whose first token has no score
         seen = np.where(score.is_argmax, 0, NOT_LISTED) if places is None else places - 1
-        bits = np.asarray(score.log2_probabilities[first:], dtype=np.float64) if view.probabilities else None
         own = np.asarray(seen, dtype=np.int64)[first:]
-        yield TextView(own, log2_probabilities=bits, places=np.arange(first, first + len(own)))
+        bits = np.asarray(score.log2_probabilities[first:], dtype=np.float64)
+        yield (
+            TextView(
+                own,
+                log2_probabilities=bits if view.probabilities else None,
+                places=np.arange(first, first + len(own)),
+            )
+            if len(bits)
+            else None
+        )
 
 
 def _listed(model: TextRanker, view: View, texts: Sequence[UserText]) -> list[TextView | None]:
@@ -303,12 +269,11 @@ def _listed(model: TextRanker, view: View, texts: Sequence[UserText]) -> list[Te
     The tokens of the server are not known. That of a text is taken to be the longest of those listed that the text continues with, which
     is what a tokenizer would usually choose.
     """
-    top = view.top or 1
 
-    def ask(asked: Sequence[str]) -> Sequence[list[int]]:
+    def ask(asked: Sequence[str]) -> list[list[int]]:
         starts = [[found.start() for found in _WORD.finditer(text)][1:] for text in asked]
         prompts = [text[:start] for text, own in zip(asked, starts, strict=True) for start in own]
-        answers = iter(model.next_texts(prompts, k=top) if prompts else [])
+        answers = iter(model.next_texts(prompts, k=view.top or 1) if prompts else [])
         # The words come first in the pairs, so that no answer about the next text is taken when they end.
         return [
             [_place(text[start:], listed) for start, listed in zip(own, answers, strict=False)]
@@ -319,27 +284,6 @@ def _listed(model: TextRanker, view: View, texts: Sequence[UserText]) -> list[Te
     return [TextView(np.array(places, dtype=np.int64)) if places else None for places in found]
 
 
-def _unless_refused(ask: Callable[[Sequence[str]], Sequence[T]], texts: Sequence[str]) -> list[T | None]:
-    """What a server says about each text; None for one that it refuses, such as one that is too long, unless it refuses all of them."""
-    try:
-        return list(ask(texts))
-    except EndpointRefusedError as problem:
-        if problem.status not in REFUSED_TEXT or len(texts) < 2:
-            raise
-        halves = texts[: len(texts) // 2], texts[len(texts) // 2 :]
-        found: list[T | None] = []
-        for half in halves:
-            try:
-                found += _unless_refused(ask, half)
-            except EndpointRefusedError as again:
-                if again.status not in REFUSED_TEXT:
-                    raise
-                found += [None] * len(half)
-        if all(one is None for one in found):
-            raise
-        return found
-
-
 def _place(rest: str, listed: Sequence[str]) -> int:
     fitting = [
         (len(token.strip()), -place)
@@ -347,3 +291,23 @@ def _place(rest: str, listed: Sequence[str]) -> int:
         if token.strip() and rest.lstrip().startswith(token.strip())
     ]
     return -max(fitting)[1] if fitting else NOT_LISTED
+
+
+def _unless_refused(ask: Callable[[Sequence[str]], Sequence[T]], texts: Sequence[str]) -> list[T | None]:
+    """What a server says about each text; None for one that it refuses, such as one that is too long, unless it refuses all of them."""
+    try:
+        return list(ask(texts))
+    except EndpointRefusedError as problem:
+        if not problem.is_about_question or len(texts) < 2:
+            raise
+        found: list[T | None] = []
+        for half in (texts[: len(texts) // 2], texts[len(texts) // 2 :]):
+            try:
+                found += _unless_refused(ask, half)
+            except EndpointRefusedError as again:
+                if not again.is_about_question:
+                    raise
+                found += [None] * len(half)
+        if all(one is None for one in found):
+            raise
+        return found

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from coalmine.audits.exposure.chance import chance_in_words
 from coalmine.audits.membership.records import MEMBERSHIPS
-from coalmine.audits.provenance.naming import masked_names
+from coalmine.audits.provenance.users import masked_names
 from coalmine.audits.secrets.judging import Secret, SecretsOfKind, by_kind, trained_on
 from coalmine.evidence.charts import rounded
 from coalmine.evidence.details import Detail, Search

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from coalmine.audits.provenance.measuring import AuditedUsers, audit_provenance
+from coalmine.audits.provenance.measure import audit_provenance
 from coalmine.audits.provenance.options import By, ProvenanceOptions
-from coalmine.audits.provenance.users import User
+from coalmine.audits.provenance.users import AuditedUsers, User
 from coalmine.audits.provenance.views import view_of
 from coalmine.audits.whole.samples import CorpusSample
 from coalmine.audits.whole.step import Sized, StepRun, Subject, TooLong

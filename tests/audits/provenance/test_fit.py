@@ -1,23 +1,22 @@
-"""A fit: shadows, classifier and hashes in a directory, the same from every engine, reused, and refused where it is another."""
+"""Fits: the audit classifier, shadows and hashes in a directory, the same from every engine, reused, and refused where it is another."""
 
-import shutil
 import stat
 
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from audits.provenance import own_trainers
 from audits.provenance.small_users import SMALL, files_below, small_users
 from cli import in_process
 from coalmine import fit_provenance, load_model
 from coalmine.audits import User, UserText, load_fit, read_runs
-from coalmine.audits.provenance.classifier import fit_classifier
-from coalmine.audits.provenance.fit_results import FITS
-from coalmine.audits.provenance.shadow_ranks import read_ranks
+from coalmine.audits.provenance.fit import AuditClassifier, fit_classifier, read_ranks
 from coalmine.audits.provenance.views import look, view_of
 from coalmine.engines.engine import open_engine
-from coalmine.errors import AlteredError, ContradictionError, InputError, ModelError
+from coalmine.errors import AlteredError, InputError, ModelError, NotMeasurableError
 from coalmine.statistics import RankHistogram
 from coalmine.training.trainer import train_documents
 
@@ -87,26 +86,6 @@ def test_a_fit_that_was_written_is_the_same_when_it_is_read(made):
         assert tuple(np.flatnonzero(table[:, number])) == shadow.users
 
 
-def test_who_and_what_is_in_it_is_found_by_hashes(made):
-    fit, _ = made
-    known = USERS[2].texts[0].text
-    suspects = [
-        User("user 5", (UserText("something new"),)),
-        User("nobody", (UserText(f"  {known.replace(' ', '   ')}"), UserText("other"), UserText(known))),
-        User("user", (UserText("w1 w2 w3 w4"),)),
-    ]
-    found = fit.overlap(suspects)
-    assert found.users == (0,)
-    assert found.texts == (0, 2, 0)
-
-
-def test_names_are_found_however_they_are_written(made):
-    fit, _ = made
-    known = USERS[2].texts[0].text
-    suspects = [User(" User  5", (UserText(known.upper()),)), User("\uff55ser 6\u200b", (UserText("new"),))]
-    assert fit.overlap(suspects) == ((0, 1), (1, 0))
-
-
 def test_it_is_made_with_these_users_and_no_others(made):
     fit, _ = made
     assert fit.made_with(USERS)
@@ -115,31 +94,10 @@ def test_it_is_made_with_these_users_and_no_others(made):
     assert not fit.made_with([*USERS[:-1], USERS[-1]._replace(name="another")])
 
 
-def test_users_of_shadows_are_those_that_the_seed_draws(made, tmp_path):
-    fit, folder = made
-    shutil.copytree(folder, tmp_path / "fit")
-    first, *rest = fit.record.shadows
-    edited = (msgspec.structs.replace(first, users=first.users[1:]), *rest)
-    FITS.save(tmp_path / "fit", msgspec.structs.replace(fit.record, shadows=edited))
-    with pytest.raises(ContradictionError, match="shadow 1 was trained on other reference users"):
-        load_fit(tmp_path / "fit")
-
-
-def test_a_fit_of_an_earlier_version_is_made_again_with_the_same_shadows(made, tmp_path):
-    fit, folder = made
-    shutil.copytree(folder, tmp_path / "fit")
-    before = files_below(tmp_path / "fit")
-    FITS.save(tmp_path / "fit", msgspec.structs.replace(fit.record, names_cased=None))
-    with pytest.raises(InputError, match="written by an earlier version"):
-        load_fit(tmp_path / "fit")
-    fit_provenance(USERS, tmp_path / "fit", **FIT)
-    assert files_below(tmp_path / "fit") == before
-
-
 def test_a_model_that_replaces_another_is_refused(made, tmp_path):
     _, folder = made
     place = folder / made[0].record.shadows[0].location
-    with pytest.raises(InputError, match="put shadows 1 and 2 in one place"):
+    with pytest.raises(InputError, match="put two shadow models in one place"):
         fit_provenance(USERS, tmp_path / "fit", train=lambda _: place, shadows=2)
     assert not list((tmp_path / "fit").glob("ranks-*"))
 
@@ -284,13 +242,7 @@ class TestWrongInput:
             fit_provenance(USERS, tmp_path / "a", **given)
 
     def test_damage_is_noticed(self, tmp_path):
-        fit = fit_provenance(USERS, tmp_path, shadows=2, bins=4, training={**SMALL, "epochs": 1})
-        record = fit.record
-        twice = msgspec.structs.replace(record.shadows[0], users=(0, 0, 99))
-        FITS.save(tmp_path, msgspec.structs.replace(record, shadows=(twice, record.shadows[1])))
-        with pytest.raises(ContradictionError, match="other reference users than its seed draws"):
-            load_fit(tmp_path)
-        FITS.save(tmp_path, record)
+        fit_provenance(USERS, tmp_path, shadows=2, bins=4, training={**SMALL, "epochs": 1})
         (tmp_path / "ranks-1.npz").write_bytes(b"damaged")
         with pytest.raises(AlteredError, match=r"ranks-1\.npz"):
             load_fit(tmp_path)
@@ -328,3 +280,52 @@ def test_a_shadow_whose_training_diverges_is_left_out_and_said_so(tmp_path):
     assert "diverged" in reason
     assert fit.record.warnings[0] == f"a shadow model is left out: {reason}"
     assert load_fit(tmp_path).trained_on(USERS).shape == (len(USERS), 1)
+
+
+def examples(number, width, seed=0):
+    drawn = np.random.default_rng(seed)
+    labels = np.arange(number) % 2 == 0
+    features = drawn.dirichlet(np.ones(width), size=number)
+    features[labels, 0] += 0.2
+    return features, labels
+
+
+@pytest.mark.parametrize("number", [12, 400])
+def test_scores_are_those_of_a_pipeline_of_scikit_learn(number):
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+    from sklearn.svm import LinearSVC
+
+    features, labels = examples(number, 20)
+    features[:, 3] = 0.25  # an empty bin
+    pipeline = make_pipeline(StandardScaler(), LinearSVC(dual=False)).fit(features, labels)
+    found = fit_classifier(features, labels)
+    fresh, _ = examples(50, 20, seed=1)
+    assert found.score(fresh) == pytest.approx(pipeline.decision_function(fresh), abs=1e-9)
+    assert (found.examples, found.members, found.converged) == (number, number // 2, True)
+    assert found.scale[3] == 1.0
+
+
+def test_the_same_numbers_give_the_same_bytes_and_survive_json():
+    features, labels = examples(60, 10)
+    found = fit_classifier(features, labels)
+    assert found == fit_classifier(features.copy(), labels.tolist())
+    again = msgspec.json.decode(msgspec.json.encode(found), type=AuditClassifier)
+    assert again == found
+    assert np.array_equal(again.score(features), found.score(features))
+
+
+@settings(max_examples=20)
+@given(rows=st.integers(1, 9), place=st.integers(0, 8))
+def test_the_score_of_a_user_does_not_depend_on_the_others(rows, place):
+    features, labels = examples(40, 33)
+    found = fit_classifier(features, labels)
+    some = features[:rows]
+    one = min(place, rows - 1)
+    assert found.score(some)[one] == found.score(some[one : one + 1])[0]
+
+
+def test_what_it_cannot_be_fitted_to():
+    features, _ = examples(8, 4)
+    with pytest.raises(NotMeasurableError, match="8 of one kind only"):
+        fit_classifier(features, [True] * 8)

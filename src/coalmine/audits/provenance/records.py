@@ -10,14 +10,16 @@ from typing import Any, Literal
 import msgspec
 
 from coalmine.audits.provenance.blind_baseline import BlindBaseline
-from coalmine.audits.provenance.data_checks import DataChecks
+from coalmine.audits.provenance.data_checks import DataChecks, TimeRanges
 from coalmine.audits.provenance.options import ProvenanceOptions
+from coalmine.audits.provenance.users import masked_names
 from coalmine.records.contradictions import differences
 from coalmine.records.documents import Document, Origin
 from coalmine.records.estimate import Amount, Count, Positive, Share
 from coalmine.statistics.provenance.detection import Detection
+from coalmine.visible import visible
 
-SCHEMA = "coalmine.provenance/1"
+SCHEMA = "coalmine.provenance/2"
 RESULT_FILE = "provenance.json"
 
 Asks = Literal["texts", "user"]
@@ -34,11 +36,11 @@ class UserRow(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     user: str
-    decision: Decision
+    decision: Decision = "not measured"
     # Higher means "was trained on"; None where the model could not be asked, and `why` says why.
-    score: float | None
+    score: float | None = None
     # The probability of a score as high for a user who is not in the training data; None without known non-members.
-    p_value: Share | None
+    p_value: Share | None = None
     # The lowest false-discovery rate at which the user is found.
     adjusted_p_value: Share | None = None
     texts: Count
@@ -78,10 +80,10 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     statistics: tuple[StatisticFacts, ...]
     non_members: Count
     # The least p-value that this many non-members can give; None without any, and by person.
-    smallest_p_value: Share | None
+    smallest_p_value: Share | None = None
     # Texts of each user that were asked about, and their mean length in tokens.
-    mean_texts: Amount
-    mean_tokens_per_text: Amount
+    mean_texts: Amount = 0.0
+    mean_tokens_per_text: Amount = 0.0
     # By person: how many texts, or groups of texts, are asked about; `non_members` are then as many others of the same person. The one row
     # has the share of pairs of the two in which the first scores higher, and the p-value of the test of all texts (`sides_p_value`).
     own_texts: Count | None = None
@@ -134,7 +136,7 @@ class AblationPoint(msgspec.Struct, frozen=True, kw_only=True):
 class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the texts of users were used to train a model; provenance.json. Names of users are in it, so that only you can read it.
 
-    >>> result = audit_provenance(model, suspects, non_members=others)  # doctest: +SKIP
+    >>> result = audit_provenance(model, AuditedUsers(suspects, non_members=others))  # doctest: +SKIP
     >>> [(row.user, row.p_value, row.decision) for row in result.questions[0].rows]  # doctest: +SKIP
     [('ann', 0.005, 'found'), ('bob', 0.61, 'not found')]
     """
@@ -169,6 +171,27 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
         """One of the two questions, or None where it was not asked."""
         return next((one for one in self.questions if one.asks == asks), None)
 
+    def blind(self, asks: Asks) -> BlindBaseline | None:
+        """The blind baseline for the texts of a question."""
+        return self.blind_baseline if asks == "texts" else self.others_blind_baseline
+
+    def times(self, asks: Asks) -> TimeRanges | None:
+        """When the texts of a question and those of non-members were written."""
+        return self.checks.time_ranges if asks == "texts" else self.checks.others_time_ranges
+
+    def names(self, *, reveal: bool = False) -> dict[str, str]:
+        """What each user is called, the same in all questions: "user 3" is the third row of the first; with `reveal`, the name itself."""
+        names = [row.user for question in self.questions for row in question.rows]
+        return {name: visible(name) for name in names} if reveal else masked_names(names, self.settings.by)
+
+    def without_names(self) -> Provenance:
+        """The same result with users called by numbers, for whoever may not see their names."""
+        names, renamed = self.names(), []
+        for question in self.questions:
+            rows = tuple(msgspec.structs.replace(row, user=names[row.user]) for row in question.rows)
+            renamed.append(msgspec.structs.replace(question, rows=rows))
+        return msgspec.structs.replace(self, questions=tuple(renamed))
+
     def save(self, directory: str | os.PathLike[str]) -> Path:
         """Write provenance.json, readable by its owner only; returns its path."""
         return PROVENANCES.save(directory, self)
@@ -176,7 +199,7 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
 
 def _again(_: Path, found: Provenance) -> Iterator[str]:
     """P-values, decisions and counts follow from the scores."""
-    from coalmine.audits.provenance.interpretation import decided_again
+    from coalmine.audits.provenance.deciding import decided_again
 
     yield from differences(found, decided_again(found))
 

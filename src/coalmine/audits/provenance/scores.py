@@ -1,0 +1,478 @@
+"""What models say about users, and the statistics that score them: one record each, which says what it needs and what it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coalmine.audits.provenance.options import StatisticName
+from coalmine.audits.provenance.users import User, UserText
+from coalmine.audits.provenance.views import NOT_LISTED, TextView, View, look_at_each, view_of
+from coalmine.audits.provenance.words import by_frequency
+from coalmine.engines.courses import SURVIVED
+from coalmine.engines.engine import Engine
+from coalmine.engines.ledger import Ledger
+from coalmine.engines.units import Arrays, Running, Unit
+from coalmine.errors import CoalmineError, WorkerLostError
+from coalmine.models.protocols import FloatArray, IntArray, Model, RemoteModel
+from coalmine.models.works import ModelWork
+from coalmine.progress import Progress
+from coalmine.statistics.provenance.rank_histograms import RankHistogram, Scaling
+from coalmine.statistics.provenance.text_scores import (
+    WINDOW_SIZES,
+    log_ratio,
+    min_k_plus_plus,
+    rmia,
+    rmia_ratio,
+    windowed_ratio,
+)
+
+if TYPE_CHECKING:
+    from coalmine.audits.provenance.fit import AuditClassifier
+
+# The most texts of a unit; a user is never divided, so that one with more is a unit alone.
+TEXTS_AT_A_TIME = 2048
+Views = Sequence[TextView | None]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What models say about the texts of one user.
+
+    Attributes:
+        target: each text under the model that is audited; None for one that it cannot read.
+        beside: each text under every model that the target's probabilities are compared with; none where there is nothing.
+        shadows: the same under each shadow model, for rmia.
+        alike: whether those that are compared cut texts into the target's tokens.
+        shadow_sets: sets of shadows, by their places: those that a reference user is compared with, and others beside that user.
+        histogram: how ranks are counted.
+    """
+
+    target: Views
+    beside: Sequence[Views]
+    shadows: Sequence[Views]
+    alike: bool
+    shadow_sets: Sequence[Sequence[int]]
+    histogram: RankHistogram
+
+    @cached_property
+    def read(self) -> list[TextView]:
+        """The texts that count."""
+        return [view for view in self.target if view is not None and len(view.ranks)]
+
+    @cached_property
+    def ranks(self) -> IntArray:
+        """Of all tokens that count."""
+        return (
+            np.concatenate([view.ranks for view in self.read]) if self.read else np.empty(0, dtype=np.int64)
+        )
+
+    @cached_property
+    def pairs(self) -> list[tuple[FloatArray, FloatArray]]:
+        """Per text, the log2 probabilities of the part that both predict, under the target and what it is compared with (a mean of all)."""
+        found = []
+        for own, *others in zip(self.target, *self.beside, strict=True) if self.beside else ():
+            if self.alike:
+                rows = _in_all((own, *others))
+                found += [] if rows is None else [(rows[0], np.mean(rows[1:], axis=0))]
+            elif own is not None and others[0] is not None and not own.cut and not others[0].cut:
+                # Where the one stops is not known in the tokens of the other. Where one is given the first token, neither predicts it.
+                first = max(
+                    (
+                        int(one.places[0])
+                        for one in (own, others[0])
+                        if one.places is not None and len(one.places)
+                    ),
+                    default=0,
+                )
+                sides = _from(own, first), _from(others[0], first)
+                found += [sides] if all(map(len, sides)) else []
+        return found
+
+    @property
+    def uncompared(self) -> int:
+        """Texts that were read, and of which there is no part that both predict."""
+        return len(self.read) - len(self.pairs) if self.beside else 0
+
+    @property
+    def beside_bits(self) -> float:
+        """The mean log2 probability of a token under what the target is compared with, over what both predict."""
+        return (
+            float(np.concatenate([other for _, other in self.pairs]).mean()) if self.pairs else float("nan")
+        )
+
+
+class ReferencePopulation(NamedTuple):
+    """Reference users that suspects are compared with by `rmia`, who are not in the training data of the target.
+
+    Attributes:
+        ratios: log2 likelihood ratios per token, each to the shadows that were not trained on that user.
+        sets: which set of shadows that is; a suspect is compared with each user by the ratio to the same shadows.
+    """
+
+    ratios: FloatArray = np.empty(0)
+    sets: IntArray = np.empty(0, dtype=np.int64)
+
+    @classmethod
+    def of(cls, bits: FloatArray, sets: IntArray) -> ReferencePopulation:
+        """From the ratios of reference users to every set, (users, sets), and the set of each user; users without either are left out."""
+        there = np.flatnonzero(sets >= 0)
+        own = bits[there, sets[there]]
+        known = ~np.isnan(own)
+        return cls(own[known], sets[there][known])
+
+
+def shadow_sets(trained_on: NDArray[np.bool_]) -> tuple[tuple[tuple[int, ...], ...], IntArray]:
+    """From (users, shadows), whether each shadow was trained on each user: the different sets of shadows that were not, and which of them
+    is that of each user; -1 for one whom all shadows were trained on, and who cannot be compared.
+
+    >>> shadow_sets(np.array([[True, False], [False, True], [True, True], [True, False]]))
+    (((0,), (1,)), array([ 1,  0, -1,  1]))
+    """
+    left = [tuple(np.flatnonzero(~row).tolist()) for row in trained_on]
+    sets = tuple(sorted({one for one in left if one}))
+    places = {one: place for place, one in enumerate(sets)}
+    return sets, np.array([places.get(one, -1) for one in left], dtype=np.int64)
+
+
+class Available(NamedTuple):
+    """What an audit has to score users with.
+
+    Attributes:
+        view: what the target shows.
+        classifier: that of the fit; None where there is none, or none for such a target, and `no_classifier` says why.
+        no_reference: why there is nothing to compare probabilities with; None where there is something.
+        not_aligned: why target and reference cannot be compared token by token; None where they can.
+        no_shadows: why there are no shadows that cut texts as the target does; None where there are.
+        population: the reference users that suspects are compared with.
+    """
+
+    view: View
+    classifier: AuditClassifier | None
+    no_classifier: str
+    no_reference: str | None
+    not_aligned: str | None
+    no_shadows: str | None
+    population: ReferencePopulation
+
+
+class Statistic(NamedTuple):
+    """One way to score users; higher means "was trained on".
+
+    Attributes:
+        name: what users call it.
+        needs: what it needs, in words, for the documentation.
+        missing: why it cannot be computed with what is available; None where it can.
+        column: what it takes from the texts of a user, of whom at least one was read.
+        score: the score of each user from that, where it is not the score itself; NaN for one of whom nothing could be read.
+        decides_alone: whether a score above 0 means "was trained on", without non-members to compare with.
+    """
+
+    name: StatisticName
+    needs: str
+    missing: Callable[[Available], str | None]
+    column: Callable[[Seen], Any]
+    score: Callable[[FloatArray, Available], FloatArray] = lambda column, _: column
+    decides_alone: bool = False
+
+
+def _no_probabilities(there: Available) -> str | None:
+    return (
+        None
+        if there.view.probabilities
+        else "the target gives no log-probabilities, only the likeliest tokens"
+    )
+
+
+def _no_population(there: Available) -> str | None:
+    return None if len(there.population.ratios) else "no reference users were given to compare ratios with"
+
+
+def _classified(features: FloatArray, there: Available) -> FloatArray:
+    read = ~np.isnan(features).any(axis=1)
+    scores = np.full(len(features), np.nan)
+    if there.classifier is not None and read.any():
+        scores[read] = there.classifier.score(features[read])
+    return scores
+
+
+def _ratio(seen: Seen) -> float:
+    tokens = sum(len(own) for own, _ in seen.pairs)
+    sums = (log_ratio(own, other, same_tokens=False) * len(own) for own, other in seen.pairs)
+    return sum(sums) / tokens if tokens else float("nan")
+
+
+def _windowed(seen: Seen) -> float:
+    shares = [windowed_ratio(own, other, WINDOW_SIZES) for own, other in seen.pairs]
+    return float(np.mean(shares)) if shares else float("nan")
+
+
+def _min_k(seen: Seen) -> float:
+    scores = [
+        min_k_plus_plus(view.log2_probabilities, view.means, view.deviations)
+        for view in seen.read
+        if view.log2_probabilities is not None and view.means is not None and view.deviations is not None
+    ]
+    return float(np.mean(scores))
+
+
+def _rmia_bits(seen: Seen) -> FloatArray:
+    """log2 of the target's likelihood over the mean one of the shadows, per token, for each set of shadows."""
+    read = [rows for rows in map(_in_all, zip(seen.target, *seen.shadows, strict=True)) if rows is not None]
+    if not read:
+        return np.full(len(seen.shadow_sets), np.nan)
+    own, *others = (np.concatenate(bits) for bits in zip(*read, strict=True))
+    return np.array([rmia_ratio(own, [others[place] for place in some]) for some in seen.shadow_sets])
+
+
+def _by_rmia(ratios: FloatArray, there: Available) -> FloatArray:
+    population = there.population
+    beside = ratios[:, population.sets]  # to the same shadows as each of the population
+    return np.array([np.nan if np.isnan(row).any() else rmia(row, population.ratios) for row in beside])
+
+
+STATISTICS: tuple[Statistic, ...] = (
+    Statistic(
+        "rank-histogram",
+        "the ranks of tokens, and an audit classifier from shadow models",
+        lambda there: None if there.classifier is not None else there.no_classifier,
+        lambda seen: seen.histogram.features(seen.ranks),
+        _classified,
+        decides_alone=True,
+    ),
+    Statistic(
+        "likelihood-ratio",
+        "log-probabilities, and a reference model or shadow models",
+        lambda there: _no_probabilities(there) or there.no_reference,
+        _ratio,
+    ),
+    Statistic(
+        "rmia",
+        "log-probabilities, shadow models, and texts of reference users to ask the target about",
+        lambda there: _no_probabilities(there) or there.no_shadows or _no_population(there),
+        _rmia_bits,
+        _by_rmia,
+    ),
+    Statistic(
+        "windowed-ratio",
+        "log-probabilities, and a reference model or shadow models with the same tokens",
+        lambda there: _no_probabilities(there) or there.no_reference or there.not_aligned,
+        _windowed,
+    ),
+    Statistic(
+        "min-k++",
+        "the distribution over the whole vocabulary at each position",
+        lambda there: (
+            None
+            if there.view.moments
+            else "the target does not give the whole distribution over its vocabulary"
+        ),
+        _min_k,
+    ),
+    Statistic(
+        "listed-share",
+        "the ranks of the likeliest few tokens; nothing to compare with",
+        lambda there: (
+            "the target ranks every token, so that all are listed; look at the likeliest few with --top"
+            if there.view.top is None
+            else None
+        ),
+        lambda seen: float((seen.ranks != NOT_LISTED).mean()),
+    ),
+)
+
+
+def _in_all(said: Views) -> list[FloatArray] | None:
+    """The log2 probabilities of the tokens of a text that all of these models predict, one row each; None where there are none."""
+    rows = [(view.log2_probabilities, view.places) for view in said if view is not None]
+    known = [(bits, places) for bits, places in rows if bits is not None and places is not None]
+    if len(known) < len(said):
+        return None
+    common = reduce(np.intersect1d, [places for _, places in known])
+    return [bits[np.isin(places, common)] for bits, places in known] if len(common) else None
+
+
+def _from(view: TextView, first: int) -> FloatArray:
+    """The log2 probabilities from a place on."""
+    if view.log2_probabilities is None or view.places is None:
+        return np.empty(0)
+    return view.log2_probabilities[view.places >= first]
+
+
+@dataclass(frozen=True)
+class UserWork(ModelWork):
+    """Users to be asked about: the target, and what it is compared with.
+
+    A unit has a row per user and a column per statistic, and these: `texts` that were read, `unread` ones that could not be, and `failed`
+    ones that the target gave no number for, with the `reason` of the first; `tokens` that count, `unknown` ones, and those `cut` off at
+    the ends of texts; `uncompared` texts; `beside_bits`, and what `by_frequency` counts.
+
+    Attributes:
+        target: the model that is audited.
+        others: what it is compared with: a reference model, shadow models, or both.
+        beside: the places among these of what its probabilities are compared with: the reference, or all shadows in its place.
+        shadows: the places of the shadow models, for rmia.
+        alike: whether `beside` cut texts into the target's tokens.
+        shadow_sets: sets of shadows, by their places: those that a reference user is compared with, and others beside that user.
+        statistics: those that can be computed.
+        top: how many of the likeliest tokens are looked at; None for what the target shows.
+        bins, scaling: of the histogram of ranks.
+        frequencies: the places of the target's tokens in the table of frequencies; None where they are not known.
+    """
+
+    target: Model
+    others: tuple[Model, ...] = ()
+    beside: tuple[int, ...] = ()
+    shadows: tuple[int, ...] = ()
+    alike: bool = True
+    shadow_sets: tuple[tuple[int, ...], ...] = ()
+    statistics: tuple[StatisticName, ...] = ()
+    top: int | None = None
+    bins: int = 100
+    scaling: Scaling = "shares"
+    frequencies: FloatArray | None = None
+
+    name = "provenance/5"
+
+    @property
+    def models(self) -> tuple[Model | None, ...]:
+        """All that are asked, the target first."""
+        return (self.target, *self.others)
+
+    @cached_property
+    def view(self) -> View:
+        """What the target shows."""
+        return view_of(self.target, self.top)
+
+    @cached_property
+    def _views(self) -> list[View]:
+        return [view_of(model) for model in self.others]
+
+    @property
+    def facts(self) -> Any:
+        """The models, and what decides their answers."""
+        asked = [
+            self.beside,
+            self.shadows,
+            self.alike,
+            self.shadow_sets,
+            self.statistics,
+            self.top,
+            self.bins,
+            self.scaling,
+        ]
+        return [super().facts, *asked, self.frequencies]
+
+    @cached_property
+    def histogram(self) -> RankHistogram:
+        """How ranks are counted."""
+        ranked = self.view.ranked or self.view.top or 1
+        return RankHistogram(vocabulary=ranked, bins=self.bins, scaling=self.scaling, top=self.view.top)
+
+    def units(self, users: Sequence[User]) -> Iterator[Unit]:
+        """Users, cut in the same way for every engine."""
+        chunk: list[User] = []
+        for user in [*users, None]:
+            texts = [text for one in chunk for text in one.texts]
+            if chunk and (user is None or len(texts) + len(user.texts) > TEXTS_AT_A_TIME):
+                sizes = [len(one.texts) for one in chunk]
+                yield Unit(
+                    ([text.text for text in texts], [text.source for text in texts], sizes), size=len(texts)
+                )
+                chunk = []
+            chunk += [] if user is None else [user]
+
+    def run(self, unit: Unit, running: Running) -> Arrays:
+        """Ask all models about the users of a unit; the target's problem is raised if it has no number for any text."""
+        *sides, sizes = unit.inputs
+        texts = [UserText(*text) for text in zip(*sides, strict=True)]
+        target, problems = look_at_each(self.target, self.view, texts)
+        if problems and len(problems) == len(texts):
+            raise problems[0]
+        others = [
+            look_at_each(model, view, texts).answers
+            for model, view in zip(self.others, self._views, strict=True)
+        ]
+        running.advance(len(texts))
+        rows, ends = [], np.cumsum(sizes).tolist()
+        for size, end in zip(sizes, ends, strict=True):
+            part = slice(end - size, end)
+            seen = Seen(
+                target[part],
+                [others[place][part] for place in self.beside],
+                [others[place][part] for place in self.shadows],
+                self.alike,
+                self.shadow_sets,
+                self.histogram,
+            )
+            failed = [str(problems[place]) for place in range(end - size, end) if place in problems]
+            rows.append(self._row(seen, failed))
+        return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+
+    def _row(self, seen: Seen, failed: Sequence[str]) -> dict[str, Any]:
+        counts: dict[str, Any] = {
+            "texts": len(seen.read),
+            "unread": len(seen.target) - len(seen.read) - len(failed),
+            "failed": len(failed),
+            "reason": failed[0] if failed else "",
+            "tokens": len(seen.ranks),
+            "unknown": sum(view.unknown for view in seen.target if view is not None),
+            "cut": sum(view.cut for view in seen.read),
+            "uncompared": seen.uncompared,
+            "beside_bits": seen.beside_bits,
+        }
+        for one in STATISTICS:
+            if one.name in self.statistics:
+                counts[one.name] = one.column(seen) if seen.read else self._nothing(one.name)
+        if self.frequencies is not None and self.view.top is None:
+            counts |= by_frequency(seen.read, self.frequencies)
+        return counts
+
+    def _nothing(self, name: StatisticName) -> Any:
+        """The column of a user of whom nothing was read."""
+        width = {"rank-histogram": self.histogram.width, "rmia": len(self.shadow_sets)}.get(name)
+        return float("nan") if width is None else np.full(width, np.nan)
+
+
+def ask_users(
+    work: UserWork,
+    users: Sequence[User],
+    *,
+    engine: Engine,
+    ledger: Ledger,
+    progress: Progress,
+    task: str = "Asking",
+) -> Arrays:
+    """The columns of all users, in their order; the users' texts are those that were chosen to be asked about.
+
+    Users whose unit fails have no numbers, and the reason; if all fail, the first problem is raised.
+    """
+    progress.start(task, sum(len(user.texts) for user in users))
+    units = list(work.units(users))
+    parts: list[Arrays] = [{}] * len(units)
+    problems: dict[int, CoalmineError] = {}
+    for outcome in engine.map(work, units, ledger=ledger, progress=progress):
+        if isinstance(outcome.problem, SURVIVED) and not isinstance(work.target, RemoteModel):
+            problems[outcome.number] = outcome.problem
+            if isinstance(outcome.problem, WorkerLostError):
+                ledger.hold()
+        else:
+            parts[outcome.number] = outcome.value()
+    progress.finish()
+    if problems and len(problems) == len(units):
+        raise problems[min(problems)]
+    for number, problem in problems.items():
+        known, sizes = next(part for part in parts if part), units[number].inputs[2]
+        for name, column in known.items():
+            nothing = np.nan if column.dtype.kind == "f" else 0
+            parts[number] = {
+                **parts[number],
+                name: np.full((len(sizes), *column.shape[1:]), nothing, dtype=column.dtype),
+            }
+        parts[number] |= {"failed": np.array(sizes), "reason": np.array([str(problem)] * len(sizes))}
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
