@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from coalmine.evidence.charts import rounded
 from coalmine.evidence.details import Detail
 from coalmine.records.estimate import Estimate, chance_text
 from coalmine.visible import visible
@@ -109,7 +110,10 @@ def cell_text(value: Any, unit: str = "") -> str:
 
 
 def _limits(cell: Any) -> tuple[Any, Any, Any]:
-    return (cell.value, cell.low, cell.high) if isinstance(cell, Estimate) else (cell, None, None)
+    if not isinstance(cell, Estimate):
+        return cell, None, None
+    # As many digits as a page needs, which keeps the file small.
+    return rounded(cell.value), rounded(cell.low), rounded(cell.high)
 
 
 def _is_number(cell: str) -> bool:

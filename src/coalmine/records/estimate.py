@@ -111,7 +111,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
         low = None if self.low is None else rounded_down(scale * self.low, places)
         high = None if self.high is None else rounded_up(scale * self.high, places)
         if self.value is None:
-            return f"at least {low}{after}"
+            return f"at least {low}{after}" if high is None else f"at least {low}, at most {high}{after}"
         value = f"{scale * self.value:.{places}f}{after}"
         if self.low == self.high:
             return f"about {value}" if self.low is None else value

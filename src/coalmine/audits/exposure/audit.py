@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from coalmine.audits.exposure import policy, report
 from coalmine.audits.exposure.catalog import CATALOG
@@ -11,16 +10,10 @@ from coalmine.audits.exposure.control_findings import control_findings, control_
 from coalmine.audits.exposure.coverage import left_unmeasured
 from coalmine.audits.exposure.data_checks import data_measures
 from coalmine.audits.exposure.data_findings import data_findings, shown_elsewhere
-from coalmine.audits.exposure.figures import (
-    CANARY_COLUMNS,
-    FIGURE_ID,
-    canary_row,
-    exposure_figure,
-    most_exposed_first,
-)
+from coalmine.audits.exposure.figures import FIGURE_ID, exposure_figure, histogram_figure
 from coalmine.audits.exposure.findings import exposure_findings, exposure_suspicions, no_control
-from coalmine.audits.exposure.histogram_figure import histogram_figure
 from coalmine.audits.exposure.results import EXPOSURES, Exposures
+from coalmine.audits.exposure.table import canary_table, most_exposed_first
 from coalmine.audits.exposure.verdict import exposure_reply
 from coalmine.evidence.audit import Audit, NotTested
 from coalmine.evidence.details import Detail, Search
@@ -58,18 +51,12 @@ def exposure_details(run: Run, reveal: bool) -> Iterator[Detail]:
 
 
 def _canaries(run: Run, document: Exposures, reveal: bool) -> Detail:
-    names = format_names(document.formats)
-    columns: tuple[str, ...] = CANARY_COLUMNS
-    rows: list[tuple[Any, ...]] = [canary_row(one, names) for one in most_exposed_first(document)]
-    if reveal and run.canaries:
-        texts = {canary.canary_id: canary.text for canary in run.canaries}
-        columns = (*columns, "text")
-        rows = [(*row, texts.get(str(row[0]))) for row in rows]
+    texts = {canary.canary_id: canary.text for canary in run.canaries or ()}
     times = sorted({result.repetitions for result in document.results})
-    return Detail(
+    return canary_table(format_names(document.formats), texts).detail(
+        most_exposed_first(document),
+        reveal=reveal and bool(texts),
         section="Canaries",
-        columns=columns,
-        rows=rows,
         caption="Canaries, the most exposed first",
         search=Search(
             name="canaries",

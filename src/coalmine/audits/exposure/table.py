@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
-from msgspec import UNSET
-
 from coalmine.audits.exposure.results import ExposureResult, Exposures
-from coalmine.evidence.tables import plain_table, rights
+from coalmine.evidence.charts import rounded
+from coalmine.evidence.tables import Column, Table
 from coalmine.evidence.words import format_names, times_in_words
 from coalmine.grouped import grouped
-from coalmine.records.estimate import rounded_down, rounded_up
+from coalmine.records.estimate import rounded_down
 from coalmine.visible import visible
 
 # Secrets of one kind that a table of the terminal shows.
@@ -20,7 +19,46 @@ MOST_SECRETS = 20
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
-    from rich.table import Table
+    from rich.table import Table as RichTable
+
+
+def canary_table(names: Mapping[str, str], texts: Mapping[str, str] | None = None) -> Table[ExposureResult]:
+    """One row per canary: for the terminal, the page and the data of the figure; texts only where they are revealed."""
+    texts = {} if texts is None else texts
+    return Table(
+        (
+            Column("canary", lambda one: one.canary_id),
+            Column("format", lambda one: names[one.format_id], short=""),
+            Column("trained on", lambda one: one.repetitions),
+            Column("planted", lambda one: one.planted, short=""),
+            Column("exposure (bits)", lambda one: one.estimate),
+            Column("most possible", lambda one: rounded(one.most_possible_bits, 2), short="of at most"),
+            Column("status", lambda one: one.estimate.status, short=""),
+            Column("rank", lambda one: one.rank),
+            Column("log-perplexity (bits)", lambda one: rounded(one.known_log_perplexity_bits), short=""),
+            Column("method", lambda one: one.method),
+            Column("text", lambda one: texts.get(one.canary_id), secret=True),
+        )
+    )
+
+
+def exposure_in_words(result: ExposureResult) -> str:
+    """The exposure in a sentence that says its interval by itself: a number, a bound, or "not measured"."""
+    if result.exposure is None and result.estimate.status == "lower_bound":
+        return f"at least {rounded_down(result.estimate.low or 0.0)}"
+    return "not measured" if result.exposure is None else f"{result.exposure:.2f}"
+
+
+def height(result: ExposureResult) -> float:
+    """The exposure, or its lower bound (bits)."""
+    return float(result.estimate.low or 0.0) if result.exposure is None else result.exposure
+
+
+def most_exposed_first(document: Exposures) -> list[ExposureResult]:
+    """The canaries by their exposure or its lower bound, the highest first; those without a number last."""
+    return sorted(
+        document.results, key=lambda result: (result.estimate.status == "not_measured", -height(result))
+    )
 
 
 def exposure_table(results: Exposures, texts: Mapping[str, str] | None = None) -> Group:
@@ -28,26 +66,23 @@ def exposure_table(results: Exposures, texts: Mapping[str, str] | None = None) -
 
     Secrets that were found have a format each, so there is a table per kind, of those that are most exposed.
     """
-    if results.natural:
-        return under_names(
-            "Kind", {kind: _rows(some, results.confidence, texts) for kind, some in _by_kind(results).items()}
-        )
     names = format_names(results.formats)
-    tables = {
-        names[facts.format_id]: _rows(
-            [result for result in results if result.format_id == facts.format_id], results.confidence, texts
-        )
-        for facts in results.formats
-    }
-    return under_format_names(tables)
+    table, reveal = canary_table(names, texts), texts is not None
+    if results.natural:
+        shown = {}
+        for kind, some in grouped((str(one.kind), one) for one in most_exposed_first(results)).items():
+            more = "" if len(some) <= MOST_SECRETS else f" (the {MOST_SECRETS} most exposed of {len(some):,})"
+            shown[kind + more] = table.terminal(some[:MOST_SECRETS], reveal=reveal)
+        return under_names("Kind", shown)
+    # The most repeated first; stable, so that ties stay in the manifest's order.
+    rows = grouped((one.format_id, one) for one in sorted(results, key=lambda result: -result.repetitions))
+    return under_names(
+        "Format",
+        {names[one.format_id]: table.terminal(rows[one.format_id], reveal=reveal) for one in results.formats},
+    )
 
 
-def under_format_names(tables: Mapping[str, Table]) -> Group:
-    """Tables one below the other, each under the name of its format."""
-    return under_names("Format", tables)
-
-
-def under_names(what: str, tables: Mapping[str, Table]) -> Group:
+def under_names(what: str, tables: Mapping[str, RichTable]) -> Group:
     """Tables one below the other, each under a name of something."""
     from rich.console import Group
 
@@ -57,84 +92,32 @@ def under_names(what: str, tables: Mapping[str, Table]) -> Group:
     return Group(*shown)
 
 
-def _by_kind(results: Exposures) -> dict[str, list[ExposureResult]]:
-    """Secrets that were found, by what they are: the most exposed of each kind, as many as fit on a screen."""
-    found = grouped((str(one.kind), one) for one in results)
-    shown = {}
-    for kind, some in found.items():
-        more = "" if len(some) <= MOST_SECRETS else f" (the {MOST_SECRETS} most exposed of {len(some):,})"
-        most_exposed = sorted(some, key=lambda one: -(one.exposure or one.estimate.low or 0.0))
-        shown[kind + more] = most_exposed[:MOST_SECRETS]
-    return shown
-
-
-def _rows(results: Sequence[ExposureResult], confidence: float, texts: Mapping[str, str] | None) -> Table:
-    """One row per canary, the most repeated first."""
-    numbers = rights("trained on", "exposure", f"{100 * confidence:g}% interval", "of at most", "rank")
-    what = "secret" if any(one.kind is not UNSET for one in results) else "canary"
-    table = plain_table(what, *numbers, "method", *(() if texts is None else ("text",)))
-    # Stable: ties stay in the manifest's order.
-    for result in sorted(results, key=lambda result: -result.repetitions):
-        row = [
-            visible(result.canary_id),
-            times_in_words(result.repetitions),
-            exposure_in_words(result),
-            interval_in_words(result),
-            f"{result.most_possible_bits:.2f}",
-            "" if result.rank is None else f"{result.rank:,}",
-            result.method,
-        ]
-        if texts is not None:
-            row.append(visible(texts[result.canary_id]))
-        table.add_row(*row)
-    return table
-
-
-def exposure_in_words(result: ExposureResult) -> str:
-    """The exposure as a table shows it: a number, a bound, or "not measured"."""
-    if result.exposure is not None:
-        return f"{result.exposure:.2f}"
-    if result.estimate.status == "lower_bound" and result.estimate.low is not None:
-        return f"at least {rounded_down(result.estimate.low)}"
-    return "not measured"
-
-
-def interval_in_words(result: ExposureResult) -> str:
-    """The interval as a table shows it."""
-    low, high = result.interval
-    if low is None or result.estimate.status == "not_measured":
-        return ""
-    if low == high:
-        return "exact"
-    # Rounded outwards, so that the interval shown is never narrower than the one measured.
-    return f"{rounded_down(low)} to {'?' if high is None else rounded_up(high)}"
-
-
 def exposure_warnings(results: Exposures) -> list[str]:
     """Each different warning once, with the canaries it is about."""
     about = grouped((text, result.canary_id) for result in results for text in result.estimate.warnings)
-    lines = [f"Warning: {visible(warning)}." for warning in results.warnings]
-    for warning, names in about.items():
-        lines.append(f"Warning ({visible(_some(names))}): {visible(warning)}.")
-    return lines
+    return [f"Warning: {visible(warning)}." for warning in results.warnings] + _about(about, "Warning")
 
 
 def not_measured_in_words(results: Exposures) -> list[str]:
     """Each reason why a number is missing, once, with the canaries that have none."""
     missing = [result for result in results if result.estimate.status == "not_measured"]
-    about = grouped((result.estimate.statement, result.canary_id) for result in missing)
-    return [f"Not measured ({visible(_some(names))}): {visible(why)}." for why, names in about.items()]
+    return _about(
+        grouped((result.estimate.statement, result.canary_id) for result in missing), "Not measured"
+    )
 
 
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+def _about(reasons: Mapping[str, Sequence[str]], what: str) -> list[str]:
+    return [
+        f"{what} ({visible(', '.join(names[:3]))}"
+        f"{f' and {len(names) - 3} more' if len(names) > 3 else ''}): {visible(why)}."
+        for why, names in reasons.items()
+    ]
 
 
 def methods_in_words(results: Exposures) -> list[str]:
-    """Which method was chosen for each format if the user did not choose, and the speed that decided it."""
-    if results.natural:
-        return _methods_by_kind(results)
-    names = format_names(results.formats)
+    """Which method was chosen if the user did not choose, for each format or kind of secrets, and the speed that decided it."""
+    kinds = {one.format_id: f"secrets of the kind {one.kind}" for one in results} if results.natural else {}
+    names = format_names(results.formats) | kinds
     lines = []
     for one in results.formats:
         choice = results.choices.get(one.format_id)
@@ -143,19 +126,7 @@ def methods_in_words(results: Exposures) -> list[str]:
             lines.append(
                 f"Method for {visible(names[one.format_id])}: {one.method}, because {visible(one.why)}{measured}."
             )
-    return lines
-
-
-def _methods_by_kind(results: Exposures) -> list[str]:
-    """The same for secrets, each of which has a format of its own."""
-    kinds = {one.format_id: str(one.kind) for one in results}
-    why = {(kinds[one.format_id], one.method): one.why for one in results.formats if one.automatic}
-    used = grouped((kinds[one.format_id], one.method) for one in results.formats if one.automatic)
-    return [
-        f"Method for {methods.count(method):,} of the kind {visible(kind)}: {method}, because {visible(why[kind, method])}."
-        for kind, methods in used.items()
-        for method in dict.fromkeys(methods)
-    ]
+    return list(dict.fromkeys(lines))
 
 
 def exposure_in_plain_words(results: Exposures) -> list[str]:
@@ -165,34 +136,26 @@ def exposure_in_plain_words(results: Exposures) -> list[str]:
     for facts in results.formats:
         if len(results.formats) > 1:
             lines.append(f"Format: {visible(names[facts.format_id])}")
-        lines += _in_plain_words([result for result in results if result.format_id == facts.format_id])
-    return lines
-
-
-def _in_plain_words(results: Sequence[ExposureResult]) -> list[str]:
-    lines = []
-    for repetitions in sorted({result.repetitions for result in results}):
-        group = [result for result in results if result.repetitions == repetitions]
-        # The value, or the lower bound of a canary without a value.
-        known = [r.estimate.low if r.exposure is None else r.exposure for r in group]
-        values = [value for value in known if value is not None]
-        if len(values) < len(group):
-            lines.append(
-                f"{_times(repetitions)}: {len(group) - len(values)} of {len(group)} could not be measured."
-            )
-        if values:
-            middle = median(values)
-            at_least = "at least " if any(result.exposure is None for result in group) else ""
-            lines.append(
-                f"{_times(repetitions)}: median exposure {at_least}{middle:.1f} bits, {_meaning(middle, group)}."
+        own = sorted(
+            (one for one in results if one.format_id == facts.format_id), key=lambda one: one.repetitions
+        )
+        for times, group in grouped((one.repetitions, one) for one in own).items():
+            lines += _in_plain_words(
+                f"Trained on {times_in_words(times)}" if times else "Never trained on", group
             )
     return lines
 
 
-def _times(repetitions: int) -> str:
-    if repetitions == 0:
-        return "Never trained on"
-    return f"Trained on {times_in_words(repetitions)}"
+def _in_plain_words(trained: str, group: Sequence[ExposureResult]) -> Iterable[str]:
+    # The value, or the lower bound of a canary without a value.
+    known = [one.estimate.low if one.exposure is None else one.exposure for one in group]
+    values = [value for value in known if value is not None]
+    if len(values) < len(group):
+        yield f"{trained}: {len(group) - len(values)} of {len(group)} could not be measured."
+    if values:
+        middle = median(values)
+        at_least = "at least " if any(result.exposure is None for result in group) else ""
+        yield f"{trained}: median exposure {at_least}{middle:.1f} bits, {_meaning(middle, group)}."
 
 
 def _meaning(middle: float, group: Sequence[ExposureResult]) -> str:

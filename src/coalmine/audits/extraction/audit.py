@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from coalmine.audits.exposure.verdict import hits_of
 from coalmine.audits.extraction import policy, report
@@ -10,6 +11,7 @@ from coalmine.audits.extraction.extracted_together import extraction_suspicions
 from coalmine.audits.extraction.figures import extraction_figure
 from coalmine.audits.extraction.findings import CATALOG, extraction_findings
 from coalmine.audits.extraction.results import EXTRACTIONS, VERIFIED, masked
+from coalmine.audits.extraction.table import member_table
 from coalmine.audits.framing import asked_as
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.errors import FormatError
@@ -30,23 +32,17 @@ def extraction_details(run: Run, reveal: bool) -> Iterator[Detail]:
         proof = "proven" if result.proven else "not proven"
         asked = asked_as(result.model)
         members = "members" if asked is None else f"members, asked about {asked}"
-        yield Detail(
+        table = member_table(
+            "queries",
+            str if reveal else partial(hidden_member, template=result.format_template, canaries=run.canaries),
+        )
+        yield table.detail(
+            result.found,
             section="Texts",
             title="What came out of",
             code=result.format_template,
             note=f"{where}: {result.method} over {int(result.size):,} {members}, {proof} to be the least surprising, "
             f"after {result.certificate.expansions:,} queries.",
-            columns=("place", "member", "log-perplexity (bits)", "found after (queries)", "greedy finds it"),
-            rows=[
-                (
-                    one.place,
-                    one.text if reveal else hidden_member(one.text, result.format_template, run.canaries),
-                    one.log_perplexity_bits,
-                    one.expansions,
-                    one.unaided,
-                )
-                for one in result.found
-            ],
             caption=f"Members found in {where}",
         )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from coalmine.audits.exposure.format_panels import names_of_formats
+from coalmine.audits.exposure.figures import names_of_formats
 from coalmine.audits.exposure.results import EXPOSURES, Exposures
 from coalmine.audits.extraction.results import EXTRACTIONS, VERIFIED, Verified
 from coalmine.evidence.charts import PALETTE, Axis, Chart, Marks, Rows, rounded, thinned

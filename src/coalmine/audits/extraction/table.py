@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import UNSET
 
-from coalmine.audits.exposure.table import MOST_SECRETS, under_format_names, under_names
+from coalmine.audits.exposure.table import MOST_SECRETS, under_names
 from coalmine.audits.extraction.certificate import Replay
-from coalmine.audits.extraction.results import CanaryExtraction, Extraction, Prompting, masked
+from coalmine.audits.extraction.results import CanaryExtraction, Extracted, Extraction, Prompting, masked
 from coalmine.audits.framing import asked_as
-from coalmine.evidence.tables import Right, plain_table, rights
-from coalmine.evidence.words import FormatNames, format_name, format_names, times_in_words
+from coalmine.evidence.tables import Column, Table
+from coalmine.evidence.words import FormatNames, format_name, format_names
 from coalmine.formats.format import Format
 from coalmine.grouped import grouped
 from coalmine.visible import visible
 
 if TYPE_CHECKING:
     from rich.console import Group
-    from rich.table import Table
 
 
 def masked_extraction(result: Extraction, form: Format) -> Extraction:
@@ -31,37 +30,53 @@ def masked_extraction(result: Extraction, form: Format) -> Extraction:
     )
 
 
-def extraction_table(result: Extraction) -> Group:
-    """One row per member, the least surprising first, under the name of the format."""
-    numbers = rights("log-perplexity (bits)", "found after")
-    table = plain_table(Right("place"), "text", *numbers, "greedy finds it")
-    unit = "members" if result.scored_one_by_one else "expansions"
-    for one in result.found:
-        unaided = "" if one.unaided is None else "yes" if one.unaided else "no"
-        table.add_row(
-            str(one.place),
-            visible(one.text),
-            "" if one.log_perplexity_bits is None else f"{one.log_perplexity_bits:.2f}",
-            f"{one.expansions:,} {unit}",
-            unaided,
+def member_table(unit: str = "expansions", text: Callable[[str], str] = str) -> Table[Extracted]:
+    """One row per member that came out, the least surprising first; `text` says how one is shown."""
+    return Table(
+        (
+            Column("place", lambda one: one.place),
+            Column("member", lambda one: text(one.text), short="text"),
+            Column("log-perplexity (bits)", lambda one: one.log_perplexity_bits),
+            Column(f"found after ({unit})", lambda one: one.expansions),
+            Column("greedy finds it", lambda one: one.unaided),
         )
-    return under_format_names({format_name(result.format_template): table})
+    )
+
+
+def _outcome(one: CanaryExtraction) -> str:
+    if one.problem is not None:
+        return "not looked for"
+    return "yes" if one.extracted else "no" if one.proven else "not within the budget"
+
+
+CANARIES = Table[CanaryExtraction](
+    (
+        Column("canary", lambda one: one.canary_id),
+        Column("trained on", lambda one: one.repetitions),
+        Column("extracted", _outcome),
+        Column("place", lambda one: one.place),
+        Column("after (expansions)", lambda one: one.expansions),
+    )
+)
+
+
+def extraction_table(result: Extraction) -> Group:
+    """The members that came out, under the name of the format."""
+    table = member_table("members" if result.scored_one_by_one else "expansions")
+    return under_names("Format", {format_name(result.format_template): table.terminal(result.found)})
 
 
 def verification_table(results: Sequence[CanaryExtraction], extractions: Mapping[str, Extraction]) -> Group:
     """A table per format that was searched, under its name; of secrets that were found, which have a format each, a table per kind."""
-    if _are_natural(results):
-        by_kind = grouped((str(one.kind), one) for one in results)
-        return under_names(
-            "Kind", {kind: _verified(_out_first(some)[:MOST_SECRETS]) for kind, some in by_kind.items()}
-        )
+    if any(one.kind is not UNSET for one in results):
+        out_first = sorted(results, key=lambda one: (one.place is None, one.place or 0))
+        kinds = grouped((str(one.kind), one) for one in out_first)
+        shown = {kind: CANARIES.terminal(some[:MOST_SECRETS]) for kind, some in kinds.items()}
+        return under_names("Kind", shown)
     names = names_of_extractions(extractions)
-    return under_format_names(
-        {
-            names[format_id]: _verified([one for one in results if one.format_id == format_id])
-            for format_id in extractions
-        }
-    )
+    most_repeated_first = sorted(results, key=lambda one: -one.repetitions)
+    own = grouped((one.format_id, one) for one in most_repeated_first)
+    return under_names("Format", {names[name]: CANARIES.terminal(own.get(name, ())) for name in extractions})
 
 
 def not_searched_in_words(results: Sequence[CanaryExtraction]) -> list[str]:
@@ -79,58 +94,17 @@ def names_of_extractions(extractions: Mapping[str, Extraction]) -> FormatNames:
 
 
 def certificates_in_words(extractions: Mapping[str, Extraction]) -> list[str]:
-    """Why the answer for each format can be believed; with the name of the format if there are several."""
+    """Why the answer for each format can be believed, with its name if there are several; of secrets, a sentence for each kind."""
     if any(one.kind is not UNSET for one in extractions.values()):
-        return _certificates_by_kind(extractions)
+        kinds = grouped((str(one.kind), one) for one in extractions.values())
+        return [
+            f"{visible(kind)}: {sum(one.proven for one in some):,} of {len(some):,} searches are proven, with at most "
+            f"{max(one.certificate.expansions for one in some):,} expansions each."
+            for kind, some in kinds.items()
+        ]
     names = names_of_extractions(extractions)
-    return [
-        f"{visible(names[format_id])}: {certificate_in_words(one)}"
-        if len(names) > 1
-        else certificate_in_words(one)
-        for format_id, one in extractions.items()
-    ]
-
-
-def _are_natural(results: Iterable[CanaryExtraction]) -> bool:
-    return any(one.kind is not UNSET for one in results)
-
-
-def _out_first(results: Sequence[CanaryExtraction]) -> list[CanaryExtraction]:
-    return sorted(results, key=lambda one: (one.place is None, one.place or 0))
-
-
-def _certificates_by_kind(extractions: Mapping[str, Extraction]) -> list[str]:
-    """How many searches are proven, and how long they took, a sentence for each kind."""
-    lines = []
-    for kind, some in grouped((str(one.kind), one) for one in extractions.values()).items():
-        proven = sum(one.proven for one in some)
-        most = max(one.certificate.expansions for one in some)
-        lines.append(
-            f"{visible(kind)}: {proven:,} of {len(some):,} searches are proven, with at most {most:,} expansions each."
-        )
-    return lines
-
-
-def _verified(results: Sequence[CanaryExtraction]) -> Table:
-    """One row per canary, the most repeated first."""
-    table = plain_table(
-        "secret" if _are_natural(results) else "canary",
-        Right("trained on"),
-        "extracted",
-        *rights("place", "after"),
-    )
-    ordered = results if _are_natural(results) else sorted(results, key=lambda result: -result.repetitions)
-    for one in ordered:
-        out = "yes" if one.extracted else "no" if one.proven else "not within the budget"
-        out = out if one.problem is None else "not looked for"
-        table.add_row(
-            visible(one.canary_id),
-            times_in_words(one.repetitions),
-            out,
-            "" if one.place is None else str(one.place),
-            "" if one.expansions is None else f"{one.expansions:,} expansions",
-        )
-    return table
+    said = {names[format_id]: certificate_in_words(one) for format_id, one in extractions.items()}
+    return [f"{visible(name)}: {one}" if len(said) > 1 else one for name, one in said.items()]
 
 
 def certificate_in_words(result: Extraction) -> str:
@@ -176,13 +150,10 @@ def prompts_in_words(prompts: Prompting) -> str:
 def replay_in_words(replay: Replay) -> list[str]:
     """Whether a certificate holds, and if not, why."""
     if replay.confirmed:
-        lines = [
-            f"Confirmed: {replay.claim.removesuffix(',')}. The replay took {replay.expansions:,} expansions."
-        ]
-    else:
-        lines = [f"Rejected: that {replay.claim} does not hold."]
-        lines += [f"- {visible(problem)}." for problem in replay.problems]
-    return lines
+        claim = replay.claim.removesuffix(",")
+        return [f"Confirmed: {claim}. The replay took {replay.expansions:,} expansions."]
+    problems = (f"- {visible(problem)}." for problem in replay.problems)
+    return [f"Rejected: that {replay.claim} does not hold.", *problems]
 
 
 def extracted_in_plain_words(

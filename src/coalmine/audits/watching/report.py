@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from coalmine.audits.exposure.estimators import estimator_of
-from coalmine.audits.exposure.format_panels import formats_of_canaries, names_of_formats
+from coalmine.audits.exposure.figures import formats_of_canaries, names_of_formats
 from coalmine.audits.watching.results import WATCHES, WatchedTraining
 from coalmine.evidence.charts import Axis, Chart, Marks, Rows, copies_colors, rounded, thinned
 from coalmine.evidence.measures import LEVEL
