@@ -54,7 +54,7 @@ def expose(given: Expose, session: Session) -> None:
     from coalmine.audits.exposure.measuring import expose
     from coalmine.audits.exposure.results import RESULTS_FILE, SCORES_FILE
     from coalmine.audits.secrets.judging import of_exposures
-    from coalmine.audits.secrets.table import kind_table
+    from coalmine.audits.secrets.table import KINDS
     from coalmine.corpus.planting.manifest import CanarySet
 
     chosen, progress = CanarySet.load(given.canaries), session.progress()
@@ -74,7 +74,7 @@ def expose(given: Expose, session: Session) -> None:
     )
     kinds = of_exposures(results) if results.natural else []
     if kinds:
-        session.say(kind_table(kinds), "")
+        session.say(KINDS.terminal(kinds), "")
     session.say(
         tables.exposure_table(results, {one.canary_id: one.text for one in chosen} if given.reveal else None),
         *tables.methods_in_words(results),

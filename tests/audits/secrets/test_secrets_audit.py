@@ -243,7 +243,7 @@ def test_the_page_shows_how_well_secrets_are_told_from_others(audited):
     (phone, email) = ({"kind": row[0], "secrets": row[1], "others": row[2]} for row in table.rows)
     assert phone == {"kind": "phone", "secrets": 6, "others": 6 * 9_999}
     assert (email["kind"], email["secrets"]) == ("email", len(NAMES))
-    assert table.columns[-1].startswith("TPR at ")
+    assert "AUC, low" in table.columns
 
 
 def test_a_chat_model_that_recites_its_turns_is_not_cleared_by_plain_text(tmp_path):

@@ -6,8 +6,7 @@ prompts after which a member comes out has an interval over prompts, and prompts
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator
 
 from coalmine.audits.extraction.options import ExtractionOptions
 from coalmine.audits.extraction.results import Extracted, Extraction, Prompting
@@ -23,23 +22,14 @@ from coalmine.statistics.intervals import clustered_interval
 BEFORE_MEMBER = 32
 
 
-class _Prompt(NamedTuple):
-    """A model as one prompt asks it, and what it is given of a member."""
-
-    model: Generator
-    given: str
-    # Whether members are looked for in all of the text that it writes.
-    anywhere: bool
-
-
 def prompted(model: Model, form: Format, sources: Format | None, asked: ExtractionOptions) -> Extraction:
     """What the model writes by itself after the beginning that every member has, or that is given, or after prompts."""
     writer = _writer(model, sources)
     written, found = 0, dict[str, int]()
     hits, problems = list[bool](), list[CoalmineError]()
-    for prompt in _prompts(writer, form, asked):
+    for asked_model, given, anywhere in _prompts(writer, form, asked):
         try:
-            texts, tokens = _written(prompt, form)
+            texts, tokens = _written(asked_model, form, given, anywhere=anywhere)
         except CoalmineError as problem:
             if not getattr(problem, "is_about_question", False):
                 raise
@@ -108,42 +98,45 @@ def _writer(model: Model, sources: Format | None) -> Generator:
     return model
 
 
-def _prompts(model: Generator, form: Format, asked: ExtractionOptions) -> Iterator[_Prompt]:
-    """Each distinct prompt: what a user says before the assistant's turn, or a text in place of the format's beginning."""
+def _prompts(
+    model: Generator, form: Format, asked: ExtractionOptions
+) -> Iterator[tuple[Generator, str, bool]]:
+    """For each distinct prompt the model, what it is given of a member, and whether members are looked for anywhere in what it writes.
+
+    A prompt is what a user says before the assistant's turn, or a text in place of the format's beginning.
+    """
     # A server that begins a turn anew is not given the beginning of one.
     continues = getattr(model, "continues_turns", True)
     beginning = asked.given or form.prefix
+    if not asked.prompts and not beginning and continues:
+        raise InputError(
+            f"the prompt method needs a beginning to continue, and {form.template!r} begins with the secret; give one (--given)"
+        )
+    beginning = beginning if continues else ""
     if not asked.prompts:
-        if not beginning and continues:
-            raise InputError(
-                f"the prompt method needs a beginning to continue, and {form.template!r} begins with the secret; give one (--given)"
-            )
-        yield _Prompt(model, beginning if continues else "", not continues)
-        return
+        yield model, beginning, not continues
     for said in dict.fromkeys(asked.prompts):
         framed = asked_by(model, said)
         if framed is None:
-            yield _Prompt(model, said, anywhere=True)
+            yield model, said, True
         elif isinstance(framed, Generator):
-            yield _Prompt(framed, beginning if continues else "", anywhere=True)
+            yield framed, beginning, True
 
 
-def _written(prompt: _Prompt, form: Format) -> tuple[Sequence[str], int]:
+def _written(model: Generator, form: Format, given: str, *, anywhere: bool) -> tuple[list[str], int]:
     """The members in what a model writes, and how many tokens it wrote."""
-    model = prompt.model
-    tokens = [*model.context, *(model.tokenizer.encode(prompt.given) if prompt.given else ())]
+    tokens = [*model.context, *(model.tokenizer.encode(given) if given else ())]
     # A token is a character at least, or a byte of one.
     bytes_each = 1 if form.at(form.size - 1).isascii() else 4
-    rest = form.max_length if prompt.anywhere else form.max_length - len(prompt.given)
-    length = bytes_each * max(1, rest) + 1 + (BEFORE_MEMBER if prompt.anywhere else 0)
+    rest = form.max_length if anywhere else form.max_length - len(given)
+    length = bytes_each * max(1, rest) + 1 + (BEFORE_MEMBER if anywhere else 0)
     written = model.generate([tokens], length=length)[0]
     text = model.tokenizer.decode([*tokens[len(model.context) :], *written])
-    given = len(prompt.given)
-    found = [
+    found = (
         match.text
         for match in form.finditer(text)
-        if (match.start == 0 or prompt.anywhere) and match.start + len(match.text) > given
-    ]
+        if (match.start == 0 or anywhere) and match.start + len(match.text) > len(given)
+    )
     return list(dict.fromkeys(found)), len(written)
 
 

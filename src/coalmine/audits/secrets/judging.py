@@ -17,11 +17,12 @@ from typing import NamedTuple
 import msgspec
 
 from coalmine.audits.exposure.chance import Judged, judged, secrets_test
-from coalmine.audits.exposure.results import EXPOSURES, Exposures
+from coalmine.audits.exposure.results import EXPOSURES, ExposureResult, Exposures
 from coalmine.audits.exposure.single_canaries import canary_suspicions
 from coalmine.audits.extraction.results import VERIFIED, CanaryExtraction
 from coalmine.evidence.run import Run
 from coalmine.grouped import grouped
+from coalmine.records import Estimate
 
 
 class Secret(NamedTuple):
@@ -63,20 +64,25 @@ def secrets_of(run: Run | None) -> list[Secret]:
     exposures = {one.result.canary_id: one for one in ([] if document is None else judged(document))}
     extractions = {one.canary_id: one for located in run.all(VERIFIED) for one in located.document.canaries}
     p_values = {one.key[0]: one.p_value for one in canary_suspicions(run)}
-    found = []
-    for name in dict.fromkeys((*exposures, *extractions)):
-        exposure, extraction = exposures.get(name), extractions.get(name)
-        kind = exposure.result.kind if exposure is not None else extraction.kind if extraction else ""
-        user = None if exposure is None or exposure.result.user is msgspec.UNSET else exposure.result.user
-        copies = (
-            exposure.result.repetitions
-            if exposure is not None
-            else extraction.repetitions
-            if extraction
-            else 0
-        )
-        found.append(Secret(name, str(kind), user, copies, exposure, extraction, p_values.get(name)))
-    return found
+    every: dict[str, ExposureResult | CanaryExtraction] = {
+        name: one.result for name, one in exposures.items()
+    }
+    for name, extraction in extractions.items():
+        every.setdefault(name, extraction)
+    return [
+        _secret(one, exposures.get(name), extractions.get(name), p_values.get(name))
+        for name, one in every.items()
+    ]
+
+
+def _secret(
+    one: ExposureResult | CanaryExtraction,
+    exposure: Judged | None,
+    extraction: CanaryExtraction | None,
+    p_value: float | None,
+) -> Secret:
+    user = None if exposure is None or exposure.result.user is msgspec.UNSET else exposure.result.user
+    return Secret(one.canary_id, str(one.kind), user, one.repetitions, exposure, extraction, p_value)
 
 
 def trained_on(run: Run | None) -> list[Secret]:
@@ -102,10 +108,9 @@ class SecretsOfKind(msgspec.Struct, frozen=True, kw_only=True):
     most_copies: int
     # Without memorization it is about 1.
     median_bits: float | None
-    # Of the most exposed one: its value or lower bound, its limits, and what the first guess would have.
+    # Of the most exposed one, with what the first guess would have.
     highest_bits: float | None
-    highest_low: float | None
-    highest_high: float | None
+    highest: Estimate | None
     most_possible_bits: float | None
     searched: int
     extracted: int
@@ -117,21 +122,22 @@ def by_kind(secrets: Sequence[Secret]) -> list[SecretsOfKind]:
     """A row for each kind, in the order in which they come."""
     rows = []
     for kind, some in grouped((one.kind, one) for one in secrets).items():
-        bits = [(one.bits, one) for one in some if one.bits is not None]
-        best = max(bits, key=lambda pair: pair[0])[1].exposure if bits else None
-        copies = [one.copies for one in some]
+        bits = {one.canary_id: one.bits for one in some if one.bits is not None}
+        best = max(
+            (one for one in some if one.canary_id in bits), key=lambda one: one.bits or 0.0, default=None
+        )
+        result = None if best is None or best.exposure is None else best.exposure.result
         rows.append(
             SecretsOfKind(
                 kind=kind,
                 secrets=len(some),
                 measured=len(bits),
-                fewest_copies=min(copies),
-                most_copies=max(copies),
-                median_bits=median([value for value, _ in bits]) if bits else None,
-                highest_bits=max(value for value, _ in bits) if bits else None,
-                highest_low=None if best is None else best.result.interval[0],
-                highest_high=None if best is None else best.result.interval[1],
-                most_possible_bits=None if best is None else best.result.most_possible_bits,
+                fewest_copies=min(one.copies for one in some),
+                most_copies=max(one.copies for one in some),
+                median_bits=median(bits.values()) if bits else None,
+                highest_bits=None if best is None else best.bits,
+                highest=None if result is None else result.estimate,
+                most_possible_bits=None if result is None else result.most_possible_bits,
                 searched=sum(one.extraction is not None for one in some),
                 extracted=sum(one.extracted for one in some),
                 p_value=kind_p_value(some),
@@ -142,17 +148,5 @@ def by_kind(secrets: Sequence[Secret]) -> list[SecretsOfKind]:
 
 def of_exposures(document: Exposures) -> list[SecretsOfKind]:
     """The same of exposures alone, which `coalmine expose` has just measured."""
-    secrets = [
-        Secret(
-            one.result.canary_id,
-            str(one.result.kind),
-            None,
-            one.result.repetitions,
-            one,
-            None,
-            one.p_value if one.known else None,
-        )
-        for one in judged(document)
-        if one.result.repetitions > 0
-    ]
-    return by_kind(secrets)
+    known = [one for one in judged(document) if one.result.repetitions > 0]
+    return by_kind([_secret(one.result, one, None, one.p_value if one.known else None) for one in known])

@@ -3,189 +3,126 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import NamedTuple
 
-from coalmine.audits.exposure.chance import chance_in_words
+from coalmine.audits.exposure.results import ExposureResult
+from coalmine.audits.membership.display import POPULATIONS
 from coalmine.audits.membership.records import MEMBERSHIPS
 from coalmine.audits.provenance.users import masked_names
 from coalmine.audits.secrets.judging import Secret, SecretsOfKind, by_kind, trained_on
 from coalmine.evidence.charts import rounded
 from coalmine.evidence.details import Detail, Search
 from coalmine.evidence.run import Run
-from coalmine.evidence.tables import plain_table, rights
+from coalmine.evidence.tables import Column, Table
 from coalmine.grouped import grouped
-from coalmine.records.estimate import rounded_down, rounded_up
 from coalmine.visible import visible
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
-KIND_COLUMNS = (
-    "kind",
-    "secrets",
-    "copies",
-    "median exposure (bits)",
-    "highest (bits)",
-    "its interval",
-    "of at most",
-    "extracted",
-    "probability by chance",
-)
-_SHORT_COLUMNS = (
-    "kind",
-    "secrets",
-    "copies",
-    "median bits",
-    "highest",
-    "interval",
-    "of at most",
-    "extracted",
-    "by chance",
-)
-_SECRET_COLUMNS = (
-    "secret",
-    "kind",
-    "user",
-    "copies",
-    "exposure (bits)",
-    "low",
-    "high",
-    "most possible",
-    "status",
-    "extracted",
-    "place",
-    "method",
-)
-
-
-def kind_table(rows: Sequence[SecretsOfKind]) -> Table:
-    """One row per kind, for the terminal; without a column of what was extracted where nothing was searched."""
-    searched = any(one.searched for one in rows)
-    shown = [place for place, name in enumerate(_SHORT_COLUMNS) if searched or name != "extracted"]
-    names = [_SHORT_COLUMNS[place] for place in shown]
-    table = plain_table(names[0], *rights(*names[1:]))
-    for one in rows:
-        cells = kind_row(one)
-        table.add_row(*(visible(cells[place]) for place in shown))
-    return table
-
-
-def kind_row(one: SecretsOfKind) -> tuple[str, ...]:
-    """A kind in words."""
-    copies = str(one.fewest_copies)
-    if one.most_copies > one.fewest_copies:
-        copies = f"{one.fewest_copies} to {one.most_copies}"
-    return (
-        one.kind,
-        f"{one.secrets:,}",
-        copies,
-        _bits(one.median_bits),
-        _bits(one.highest_bits),
-        _interval(one.highest_low, one.highest_high),
-        _bits(one.most_possible_bits),
-        f"{one.extracted:,} of {one.searched:,}" if one.searched else "not searched",
-        "" if one.p_value is None else chance_in_words(one.p_value),
+KINDS = Table[SecretsOfKind](
+    (
+        Column("kind", lambda one: one.kind),
+        Column("secrets", lambda one: one.secrets),
+        Column("copies", lambda one: " to ".join(map(str, sorted({one.fewest_copies, one.most_copies})))),
+        Column("median exposure (bits)", lambda one: rounded(one.median_bits), short="median bits"),
+        Column("highest (bits)", lambda one: one.highest, short="highest"),
+        Column("of at most", lambda one: rounded(one.most_possible_bits, 2)),
+        Column("extracted", lambda one: f"{one.extracted:,} of {one.searched:,}" if one.searched else None),
+        Column("probability by chance", lambda one: one.p_value, "p", short="by chance"),
     )
+)
 
 
-def _bits(value: float | None) -> str:
-    return "not measured" if value is None else f"{value:.2f}"
+class _User(NamedTuple):
+    """A user with the secrets in the texts of that user."""
+
+    name: str
+    secrets: Sequence[Secret]
+
+    @property
+    def extracted(self) -> int:
+        """How many of them come out."""
+        return sum(one.extracted for one in self.secrets)
+
+    @property
+    def highest(self) -> float | None:
+        """The exposure of the most exposed one (bits)."""
+        return rounded(max((one.bits for one in self.secrets if one.bits is not None), default=None))
 
 
-def _interval(low: float | None, high: float | None) -> str:
-    if low is None:
-        return ""
-    if low == high:
-        return "exact"
-    return f"{rounded_down(low)} to {'?' if high is None else rounded_up(high)}"
+USERS = Table[_User](
+    (
+        Column("user", lambda one: one.name),
+        Column("secrets", lambda one: len(one.secrets)),
+        Column("kinds", lambda one: ", ".join(dict.fromkeys(secret.kind for secret in one.secrets))),
+        Column("extracted", lambda one: one.extracted),
+        Column("highest exposure (bits)", lambda one: one.highest),
+    )
+)
+
+
+def secret_table(users: Mapping[str, str], texts: Mapping[str, str]) -> Table[Secret]:
+    """One row per secret, with the names of users as they are shown."""
+
+    def result(one: Secret) -> ExposureResult | None:
+        return None if one.exposure is None else one.exposure.result
+
+    return Table(
+        (
+            Column("secret", lambda one: one.canary_id),
+            Column("kind", lambda one: one.kind),
+            Column("user", lambda one: users.get(one.user or "")),
+            Column("copies", lambda one: one.copies),
+            Column("exposure (bits)", lambda one: (found := result(one)) and found.estimate),
+            Column(
+                "most possible", lambda one: (found := result(one)) and rounded(found.most_possible_bits, 2)
+            ),
+            Column("status", lambda one: found.estimate.status if (found := result(one)) else "not measured"),
+            Column("extracted", lambda one: one.extraction and one.extraction.extracted),
+            Column("place", lambda one: one.extraction and one.extraction.place),
+            Column("method", lambda one: (found := result(one)) and found.method),
+            Column("text", lambda one: texts.get(one.canary_id), secret=True),
+        )
+    )
 
 
 def secret_details(run: Run, reveal: bool) -> Iterator[Detail]:
     """The tables of the page."""
     secrets = trained_on(run.secrets)
-    if not secrets:
+    if run.secrets is None or not secrets:
         return
-    yield Detail(
+    yield KINDS.detail(
+        by_kind(secrets),
         section="Secrets",
         title="By kind",
-        columns=KIND_COLUMNS,
-        rows=[kind_row(one) for one in by_kind(secrets)],
         caption="Secrets of the training data by kind: how exposed they are, and how many can be extracted",
         note="A model that never saw them gives a median exposure of about 1 bit; the last column is the probability of exposures as high "
         "as these without memorization.",
     )
-    yield from _membership(run)
-    users = [one.user for one in secrets if one.user is not None]
-    names = {name: visible(name) for name in users} if reveal else masked_names(users)
-    if users:
-        yield _by_user(secrets, names)
-    yield _each(run, secrets, names, reveal)
-
-
-def _membership(run: Run) -> Iterator[Detail]:
-    """How well secrets are told from their references, where `coalmine membership` compared them."""
-    found = None if run.secrets is None else run.secrets.first(MEMBERSHIPS)
-    if found is None or not found.populations:
-        return
-    rates = [one.fpr or 0.0 for one in found.populations[0].tpr_at_fpr]
-    yield Detail(
-        section="Secrets",
-        title="Membership",
-        columns=(
-            "kind",
-            "secrets",
-            "others",
-            "AUC",
-            "low",
-            "high",
-            *(f"TPR at {100 * rate:g}% FPR" for rate in rates),
-        ),
-        rows=[
-            (
-                one.name,
-                one.in_count,
-                one.out_count,
-                *(rounded(value) for value in (one.auc.value, one.auc.low, one.auc.high)),
-                *(rounded(rate.value) for rate in one.tpr_at_fpr),
-            )
-            for one in found.populations
-        ],
-        caption="How well an attacker who has a list of candidates tells secrets of the training data from others of their kind",
-        note="An AUC of 0.5 is guessing. Nobody tossed a coin for these secrets, so that no epsilon follows from them.",
-    )
-
-
-def _by_user(secrets: Sequence[Secret], names: Mapping[str, str]) -> Detail:
-    found = grouped((one.user, one) for one in secrets if one.user is not None)
-    rows: list[tuple[Any, ...]] = []
-    for user, some in found.items():
-        bits = [one.bits for one in some if one.bits is not None]
-        kinds = ", ".join(dict.fromkeys(one.kind for one in some))
-        extracted = sum(one.extracted for one in some)
-        rows.append((names[user], len(some), kinds, extracted, rounded(max(bits)) if bits else None))
-    rows.sort(key=lambda row: (-row[3], -(row[4] or 0.0)))
-    return Detail(
-        section="Secrets",
-        title="By user",
-        columns=("user", "secrets", "kinds", "extracted", "highest exposure (bits)"),
-        rows=rows,
-        caption="Whose texts the secrets are in, those with the most exposed ones first",
-        search=Search(name="users", column="extracted", label="Extracted"),
-    )
-
-
-def _each(run: Run, secrets: Sequence[Secret], names: Mapping[str, str], reveal: bool) -> Detail:
-    manifest = run.secrets.canaries if run.secrets is not None and reveal else None
-    texts = {} if manifest is None else {canary.canary_id: canary.text for canary in manifest}
-    rows = [
-        (*_row(one, names), *((texts.get(one.canary_id),) if reveal else ()))
-        for one in sorted(secrets, key=lambda one: -(one.bits or 0.0))
-    ]
-    return Detail(
+    compared = run.secrets.first(MEMBERSHIPS)
+    if compared is not None and compared.populations:
+        yield POPULATIONS.detail(
+            compared.populations,
+            section="Secrets",
+            title="Membership",
+            caption="How well an attacker who has a list of candidates tells secrets of the training data from others of their kind",
+            note="An AUC of 0.5 is guessing. Nobody tossed a coin for these secrets, so that no epsilon follows from them.",
+        )
+    of_users = grouped((one.user, one) for one in secrets if one.user is not None)
+    names = {name: visible(name) for name in of_users} if reveal else masked_names(of_users)
+    if of_users:
+        users = [_User(names[name], some) for name, some in of_users.items()]
+        yield USERS.detail(
+            sorted(users, key=lambda one: (-one.extracted, -(one.highest or 0.0))),
+            section="Secrets",
+            title="By user",
+            caption="Whose texts the secrets are in, those with the most exposed ones first",
+            search=Search(name="users", column="extracted", label="Extracted"),
+        )
+    texts = {canary.canary_id: canary.text for canary in run.secrets.canaries or ()}
+    yield secret_table(names, texts).detail(
+        sorted(secrets, key=lambda one: -(one.bits or 0.0)),
+        reveal=reveal,
         section="Secrets",
         title="Each of them",
-        columns=(*_SECRET_COLUMNS, *(("text",) if reveal else ())),
-        rows=rows,
         caption="Secrets of the training data, the most exposed first",
         search=Search(
             name="secrets",
@@ -193,23 +130,4 @@ def _each(run: Run, secrets: Sequence[Secret], names: Mapping[str, str], reveal:
             label="Kind",
             choices={kind: kind for kind in dict.fromkeys(one.kind for one in secrets)},
         ),
-    )
-
-
-def _row(one: Secret, names: Mapping[str, str]) -> tuple[Any, ...]:
-    result = None if one.exposure is None else one.exposure.result
-    low, high = (None, None) if result is None else result.interval
-    return (
-        one.canary_id,
-        one.kind,
-        None if one.user is None else names[one.user],
-        one.copies,
-        None if result is None else rounded(result.exposure),
-        rounded(low),
-        rounded(high),
-        None if result is None else rounded(result.most_possible_bits, 2),
-        "not measured" if result is None else result.estimate.status,
-        None if one.extraction is None else one.extraction.extracted,
-        None if one.extraction is None else one.extraction.place,
-        None if result is None else result.method,
     )
