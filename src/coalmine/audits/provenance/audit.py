@@ -19,6 +19,7 @@ from coalmine.audits.provenance.findings import (
 )
 from coalmine.audits.provenance.fit import FITS
 from coalmine.audits.provenance.records import PROVENANCES, Asks, Provenance, Question
+from coalmine.audits.provenance.report import RULES, measures
 from coalmine.audits.provenance.table import decision_of, in_plain_words, question_title, strongest_first
 from coalmine.evidence.audit import Audit, NotTested
 from coalmine.evidence.details import Detail, Search
@@ -252,6 +253,8 @@ PROVENANCE = Audit(
     figures=provenance_figures,
     details=_details,
     policy=policy.SECTION,
+    measures=measures,
+    rules=RULES,
     incomplete=policy.incomplete,
     incomplete_settle=policy.settle_incomplete,
 )

@@ -353,8 +353,8 @@ def overlap_words(one: Overlap, document: Provenance) -> str:
     return f"{said} ({listed(whose)})" if whose else said
 
 
-def person_words(document: Provenance, question: Question, *, shown: bool) -> list[str]:
-    """The answer about one person in sentences: data, method, what follows, and what that depends on."""
+def person_words(document: Provenance, question: Question, *, shown: bool | None = None) -> list[str]:
+    """The answer about one person in sentences: data, method, what follows if that is known, and what it depends on."""
     deciding, row, reasons = question.deciding, question.rows[0], not_interpretable(document, question.asks)
     own = question.own_texts or 0
     what = "text" if row.texts <= own else "thread"
@@ -373,14 +373,15 @@ def person_words(document: Provenance, question: Question, *, shown: bool) -> li
         f"By {deciding.name}, which was chosen before any score was seen, the first score higher in {100 * (row.score or 0.0):.0f}% of "
         f"pairs; by chance it is 50%, and scores as high occur with probability {p_value:.2g} if none was used (one-sided test of ranks)."
     )
-    if shown and row.decision == "found":
-        answer = (
+    answer = []
+    if row.decision != "found":
+        answer = ["That does not show that texts of this person were used, nor that none was."]
+    elif shown:
+        answer = [
             "So texts of this person were used to train the model; which ones, and how many, is not said."
-        )
-    elif row.decision == "found":
-        answer = "That MAY BE CHANCE, given everything that is tested."
-    else:
-        answer = "That does not show that texts of this person were used, nor that none was."
+        ]
+    elif shown is not None:
+        answer = ["That MAY BE CHANCE, given everything that is tested."]
     blind = document.blind(question.asks)
     apart = "" if blind is None or blind.p_value is None else f" (p = {blind.p_value:.2g})"
     limits = (
@@ -389,7 +390,7 @@ def person_words(document: Provenance, question: Question, *, shown: bool) -> li
     )
     if document.reference_model is None:
         limits += " No reference model was given, so a change of style that only a language model sees could go unnoticed."
-    return [data, method, answer, limits]
+    return [data, method, *answer, limits]
 
 
 class QuestionPower(NamedTuple):
