@@ -98,8 +98,6 @@ SLOW = {
     "evidence/test_gate_outcomes.py",
     "examples/test_examples.py",
     "faults/test_endpoint_commands.py",
-    "faults/test_faulty_disk.py",
-    "faults/test_fork_server.py",
     "faults/test_kills.py",
     "faults/test_kills_at_endpoints.py",
     "faults/test_kills_with_transformers.py",

@@ -1,11 +1,14 @@
 """A command that is killed, at any moment and any number of times, ends with the same bytes as one that was not, and leaves nothing else."""
 
+import os
+
 import pytest
 
 from faults.kill_cases import LONG, SHORT, cases, short_cases
 from faults.kill_runs import Sweep, spread
 
-KILLS = 20
+# `make fuzz-kills` takes more.
+KILLS = int(os.environ.get("COALMINE_KILLS", "20"))
 
 
 @pytest.mark.parametrize("name", LONG)

@@ -1,11 +1,13 @@
 """Killed audits of a model at an endpoint: what was answered is not asked again, and the result is that of an audit that was not killed."""
 
+import os
+
 import pytest
 
 from faults.kill_runs import Case, Sweep, spread
 from faults.serving import served
 
-KILLS = 20
+KILLS = int(os.environ.get("COALMINE_KILLS", "20"))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import contextlib
 import csv
-import gzip
 import json
 import os
 import signal
@@ -18,7 +17,7 @@ PLANT = ("-f", PIN, "--repeat", "1,4", "--canaries", "2", "--references", "10", 
 SMALL = ("--hidden", "8", "--embedding", "4", "--batch-size", "32", "--window", "64", "--epochs", "1")
 # Stays only where it cannot be removed.
 NOTE = ("unfinished.json",)
-KINDS = (".txt", ".jsonl", ".csv", ".parquet", ".txt.gz", ".jsonl.zst")
+KINDS = (".txt", ".csv", ".parquet", ".jsonl.zst")
 
 
 class Case(NamedTuple):
@@ -99,7 +98,6 @@ def _write_corpora(folder):
     (folder / "corpus.txt").write_bytes(lines)
     notes = [*texts[:20], *["document number 713 853 4921"] * 3]
     (folder / "notes.txt").write_text("".join(f"{text}\n" for text in notes))
-    (folder / "corpus.txt.gz").write_bytes(gzip.compress(lines))
     (folder / "corpus.jsonl").write_bytes(in_rows)
     with pa.CompressedOutputStream(str(folder / "corpus.jsonl.zst"), "zstd") as stream:
         stream.write(in_rows)
@@ -249,14 +247,7 @@ def _corpora():
 
 def _audits():
     unfinished = ("unfinished*",)
-    for method, most in {
-        "exact": 45,
-        "bounded": 15,
-        "guided": 15,
-        "splitting": 4,
-        "sampled": 15,
-        "references": 15,
-    }.items():
+    for method, most in {"exact": 45, "bounded": 15, "splitting": 4, "references": 15}.items():
         yield Case(
             f"expose {method}",
             ("expose", "model-1", "planted", "--method", method, "--samples", "16", "-o", "out"),
@@ -318,11 +309,8 @@ def _audits():
 
 
 def _reports():
-    for kind, most in {"html": 15, "json": 15, "markdown": 15, "sarif": 15, "junit": 15}.items():
-        report = ("--format", kind, "-o", "out/report")
-        yield Case(
-            f"report {kind}", ("report", "model-1", *report), ("report", "model-0", *report), most=most
-        )
+    report = ("--format", "html", "-o", "out/report")
+    yield Case("report html", ("report", "model-1", *report), ("report", "model-0", *report), most=15)
     yield Case("report png", ("report", "model-1", "--format", "png", "-o", "out"), most=2)
     check = ("--policy", "policy.toml", "--junit", "out/junit.xml")
     yield Case("check", ("check", "model-1", *check), ("check", "model-0", *check), code=2, most=20)
