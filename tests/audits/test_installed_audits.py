@@ -32,7 +32,7 @@ class Toys(msgspec.Struct, frozen=True, kw_only=True):
 
 
 TOYS = Document(
-    record=Toys, schema="toys.broken/1", file="toys.json", what="the toys", title="toys",
+    record=Toys, schema="toys.broken/1", file="toys.json", title="toys",
     origin=Origin(model=lambda toys: toys.model),
 )
 CATALOG = Catalog(

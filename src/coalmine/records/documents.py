@@ -81,13 +81,7 @@ def read_record(path: str | os.PathLike[str], kind: type[Record], *, schema: str
 
     `what` is what messages call it, such as "the extraction".
     """
-    return decoded(path, read_sealed(path, what), kind, schema=schema, what=what)
-
-
-def decoded(
-    path: str | os.PathLike[str], content: bytes, kind: type[Record], *, schema: str, what: str
-) -> Record:
-    """The record in the content of a sealed file."""
+    content = read_sealed(path, what)
     try:
         # The schema first: what another version wrote may have other fields, and that is not damage.
         found = decode_json(content, OfSchema).schema
@@ -170,7 +164,7 @@ class Document(Generic[Record]):
         record: the type of its content.
         schema: the schema id that it starts with, such as "coalmine.exposure/1".
         file: its usual name, such as "exposure.json", and `names` a pattern of all names that it may have.
-        what: what error messages call it, such as "the extraction", and `title` what tables call it, such as "exposures".
+        title: what tables call it, such as "exposures", and messages after "the".
         by: who writes it, and `holds` what is in it, for the page of files.
         others: what is in each file that is written beside it and readable by you only, by its name, in which * stands for any.
         mode: PRIVATE where it may hold secrets.
@@ -188,7 +182,7 @@ class Document(Generic[Record]):
     >>> class Toys(msgspec.Struct):
     ...     schema: str = "toys/1"
     ...     broken: int = 0
-    >>> TOYS = Document(record=Toys, schema="toys/1", file="toys.json", what="the toys", title="toys")
+    >>> TOYS = Document(record=Toys, schema="toys/1", file="toys.json", title="toys")
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = TOYS.save(folder, Toys(broken=3))
     ...     TOYS.load(path).broken
@@ -198,7 +192,6 @@ class Document(Generic[Record]):
     record: type[Record]
     schema: str
     file: str
-    what: str
     title: str
     by: str = ""
     holds: str = ""
@@ -213,6 +206,11 @@ class Document(Generic[Record]):
     preference: Callable[[Record], Any] | None = None
     reader: Callable[[Path], Record] | None = None
     origin: Origin[Record] = Origin()
+
+    @property
+    def what(self) -> str:
+        """What messages call it."""
+        return f"the {self.title}"
 
     def save(self, directory: str | os.PathLike[str], record: Record, name: str | None = None) -> Path:
         """Write a record into a directory, complete or not at all, with its checksum; returns the path."""

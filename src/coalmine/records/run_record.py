@@ -13,7 +13,6 @@ RUN_RECORDS: Document[dict[str, Any]] = Document(
     record=dict[str, Any],
     schema=SCHEMA,
     file="run.json",
-    what="the record of a run",
     title="record of a run",
     by="every command that measures or makes something, next to what it made",
     holds="command, time, versions, seed and hashes: everything that differs from run to run",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 
 from coalmine.errors import ContradictionError
+from coalmine.records.documents import SaidOfCanary
 from coalmine.records.estimate import Bits, Count, Estimate, Status
 from coalmine.storage.decoding import without_values
 
@@ -72,3 +73,10 @@ def manifests_of_watch(watch: Mapping[str, Any] | None) -> list[str]:
     """The SHA-256 of each manifest that a watch says it measured."""
     found = [(watch or {}).get(name) for name in ("manifest_sha256", "earlier_manifest_sha256")]
     return [one for one in found if isinstance(one, str)]
+
+
+def said_of_canaries(moments: Sequence[Moment]) -> Iterator[SaidOfCanary]:
+    """What each look says of each canary, for the comparison with their manifest."""
+    for moment in moments:
+        for one in moment.canaries:
+            yield SaidOfCanary(one.canary_id, one.format_id, one.repetitions)

@@ -28,7 +28,6 @@ def document_of_change(
         record=record,
         schema=CHANGES[file],
         file=file,
-        what=f"the record of {title}",
         title=title.removeprefix("a ").removeprefix("an "),
         by=f"`coalmine {command}`",
         holds=holds,

@@ -20,11 +20,10 @@ from coalmine.models.reference.checkpoint import (
 )
 from coalmine.records.documents import Document, Origin
 from coalmine.records.estimate import Bits, Count, Positive
-from coalmine.records.watching import Moment, manifests_of_watch
+from coalmine.records.watching import Moment, manifests_of_watch, said_of_canaries
 from coalmine.storage.files import PUBLIC, to_json
 from coalmine.training.options import TrainingOptions
 from coalmine.training.private.card import written_card
-from coalmine.training.watched_canaries import said_of_canaries
 
 RECORD_FILE = TRAINING_FILE
 SCHEMA = TRAINING_SCHEMA
@@ -79,7 +78,6 @@ TRAININGS = Document(
     record=TrainingRecord,
     schema=SCHEMA,
     file=RECORD_FILE,
-    what="the record of a training",
     title="training",
     by="`coalmine train`",
     holds="options, hashes of the data, the weights and `config.json`, losses by epoch, the kept epoch, what "

@@ -112,7 +112,6 @@ COMPARISONS = Document(
     record=Comparison,
     schema=SCHEMA,
     file="comparison.json",
-    what="the comparison",
     title="comparison",
     by="`coalmine compare`",
     holds="the runs, their differences and the frontier",

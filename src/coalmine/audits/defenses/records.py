@@ -301,7 +301,6 @@ BENCHES = Document(
     record=Bench,
     schema=SCHEMA,
     file=RESULT_FILE,
-    what="the bench of defenses",
     title="defenses",
     by="`coalmine defend`",
     holds="one row per defense (loss, exposure, extraction, epsilon, time), and the numbers of each model, by the ids of canaries",

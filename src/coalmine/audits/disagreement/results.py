@@ -109,7 +109,6 @@ CROSSCHECKS = Document(
     record=Crosscheck,
     schema=SCHEMA,
     file=RESULT_FILE,
-    what="the crosscheck",
     title="crosscheck",
     by="`coalmine crosscheck`",
     holds="the documents on which two models disagree, by their numbers; their text only where it was revealed",

@@ -269,7 +269,6 @@ EXPOSURES = Document(
     record=Exposures,
     schema=SCHEMA,
     file=RESULTS_FILE,
-    what="the result of `coalmine expose`",
     title="exposures",
     by="`coalmine expose`",
     holds="each canary's result with its estimate, the formats and why the method was chosen, the fitted curves, warnings, expansions, "

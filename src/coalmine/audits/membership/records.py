@@ -192,7 +192,6 @@ MEMBERSHIPS = Document(
     record=Membership,
     schema=SCHEMA,
     file=RESULTS_FILE,
-    what="the membership results",
     title="membership",
     by="`coalmine membership`",
     holds="membership and epsilon for each population",

@@ -208,7 +208,6 @@ PROVENANCES = Document(
     record=Provenance,
     schema=SCHEMA,
     file=RESULT_FILE,
-    what="the provenance audit",
     title="provenance",
     by="`coalmine provenance`",
     holds="a row per user: score, p-value and decision, for each question; what was checked about the data",

@@ -174,7 +174,6 @@ RECITATIONS = Document(
     record=Recitation,
     schema=SCHEMA,
     file=RESULT_FILE,
-    what="the recitation",
     title="recitation",
     by="`coalmine recite`",
     holds="shares of recited sequences with their intervals and trends",

@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 
 from coalmine.records.documents import Document, Origin
-from coalmine.records.watching import Moment, manifests_of_watch
-from coalmine.training.watched_canaries import said_of_canaries
+from coalmine.records.watching import Moment, manifests_of_watch, said_of_canaries
 
 SCHEMA = "coalmine.watched/1"
 
@@ -32,7 +31,6 @@ WATCHES = Document(
     record=WatchedTraining,
     schema=SCHEMA,
     file="exposure-during-training.json",
-    what="the exposure during training",
     title="exposure during training",
     by="the callbacks",
     holds="exposure at each measurement during training",

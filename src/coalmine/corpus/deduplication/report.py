@@ -107,7 +107,6 @@ DEDUPLICATIONS = Document(
     record=Deduplication,
     schema=SCHEMA,
     file=REPORT_FILE,
-    what="the deduplication",
     title="deduplication",
     by="`coalmine dedup`",
     holds="what was done",

@@ -104,7 +104,6 @@ INDEXES = Document(
     record=IndexManifest,
     schema=SCHEMA,
     file=MANIFEST_FILE,
-    what="the index (with --overwrite)",
     title="index",
     by="`coalmine index`",
     holds="an index: its shards with their sizes and SHA-256, and the tokenizer",

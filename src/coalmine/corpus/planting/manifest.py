@@ -452,7 +452,6 @@ MANIFESTS = Document(
     record=CanarySet,
     schema=SCHEMA,
     file=MANIFEST_NAME,
-    what="the manifest of planted canaries",
     title="canaries",
     names=r"(canaries|secrets)\.json",
     by="`coalmine plant`, `coalmine import`, `coalmine dedup`, `coalmine scan`",

@@ -69,7 +69,6 @@ REDACTIONS = Document(
     record=Redaction,
     schema=SCHEMA,
     file=REPORT_FILE,
-    what="the redaction",
     title="redaction",
     by="`coalmine redact`",
     holds="what was done to the secrets of each kind, in numbers",

@@ -187,7 +187,6 @@ SCANS = Document(
     record=Scan,
     schema=SCHEMA,
     file=SCAN_FILE,
-    what="the scan",
     title="scan for secrets",
     by="`coalmine scan`",
     holds="how many secrets of each kind a corpus has, by user and by number of copies, without the secrets",

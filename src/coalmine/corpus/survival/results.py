@@ -154,7 +154,6 @@ SURVIVALS = Document(
     record=Survival,
     schema=SCHEMA,
     file="survival.json",
-    what="the survival check",
     title="survival check",
     by="`coalmine survive`, `check_survival`",
     holds="how many copies of each canary reach the loss of a training, and what removed the others",

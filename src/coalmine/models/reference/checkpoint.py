@@ -85,7 +85,6 @@ MODELS = Document(
     record=ModelConfig,
     schema=SCHEMA,
     file=CONFIG_FILE,
-    what="the model",
     title="model",
     by="`coalmine train`",
     holds="the shape of the network and the tokenizer, for a word model with all its words, and the SHA-256 of the weights",

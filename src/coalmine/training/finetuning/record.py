@@ -63,7 +63,6 @@ FINETUNINGS = Document(
     record=FinetuningRecord,
     schema=SCHEMA,
     file=RECORD_FILE,
-    what="the record of a fine-tuning",
     title="fine-tuning",
     by="`coalmine finetune`",
     holds="options, the base by its hashes, hashes of the data and of what was written, losses by epoch, what "
