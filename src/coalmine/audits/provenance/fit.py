@@ -152,7 +152,6 @@ FITS = Document(
     record=FitRecord,
     schema=SCHEMA,
     file=FIT_FILE,
-    what="the provenance fit",
     title="shadow models",
     by="`coalmine provenance fit`",
     holds="how the shadow models in `shadows/` were trained and on which reference users, as hashes; the audit classifier",
