@@ -3,7 +3,7 @@
 import pytest
 
 from coalmine import Canary, CanarySet, Format
-from coalmine.audits.exposure.context_check import TEXTS, _matters, _texts
+from coalmine.audits.exposure.context_check import _matters, _texts
 from coalmine.statistics.roc import PairedAreas
 
 FORM = Format("pin {digits:4}")
@@ -48,8 +48,3 @@ def test_canaries_of_every_number_of_copies_take_turns_the_most_repeated_first()
     assert [named[text] for text in planted] == ["c5", "c3", "c0", "c4", "c1", "c2"]
     assert [named.get(text) for text in others] == ["w0", "w1", "w2", *[None] * 5]
     assert _texts(chosen, "another") == ([], [])
-
-
-def test_no_more_texts_are_scored_than_are_needed():
-    planted, others = _texts(canaries([4] * (TEXTS + 5), withheld=TEXTS - 2, references=9), "f0")
-    assert (len(planted), len(others)) == (TEXTS, TEXTS)

@@ -8,7 +8,6 @@ import pytest
 
 from coalmine import Canary, CanarySet, ExposureResult, Format, ScriptedModel, expose, membership
 from coalmine.audits.exposure.estimators import METHODS, estimator_of
-from coalmine.audits.membership.display import membership_in_plain_words
 from coalmine.audits.membership.populations import load_source, populations, proven_canaries
 from coalmine.errors import NotMeasurableError
 from coalmine.models import text_sequence
@@ -128,26 +127,6 @@ def test_references_that_cannot_be_scored_are_a_warning_and_no_reason_to_measure
     assert [one.kind for one in results.candidates] == ["sample", "canary"]
 
 
-def test_a_proven_canary_is_named_where_scores_show_nothing(canaries):
-    # One canary of four is the model's first guess; that is not enough for the median of the four to stand out.
-    found = membership(expose(model_of(canaries), canaries, method="guided"))
-    (one,) = found.populations
-    assert one.guessing.p_value > 0.05
-    assert [(proven.canary_id, proven.rank) for proven in one.proven] == [("c0", 1)]
-    assert one.proven[0].at_least_bits == pytest.approx(math.log2(FORM.size))
-    assert one.proven[0].p_value == pytest.approx(4 / FORM.size)
-    assert one.template == FORM.template
-    words = membership_in_plain_words(found)[0]
-    assert words.startswith("Planted 4 times: these scores cannot show memorization (p = ")
-    assert "c0 one of at least 13.28 bits" in words
-    forgetful = ScriptedModel("pin 0123456789", frequencies={"1": 5})
-    (calm,) = membership(expose(forgetful, canaries, method="exact")).populations
-    assert calm.proven == ()
-    # A uniform sample shows little of the whole space.
-    (drawn,) = membership(expose(model_of(canaries), canaries, method="sampled", samples=3000)).populations
-    assert drawn.proven == ()
-
-
 def test_ranks_that_chance_gives_some_canary_of_an_audit_are_not_proof():
     def group(rank):
         estimate = exact_exposure(rank, 10_000)
@@ -181,14 +160,6 @@ def test_ranks_that_chance_gives_some_canary_of_an_audit_are_not_proof():
         estimate = msgspec.structs.replace(one.estimate, method=method, low=11.5, confidence=0.95)
         found = proven_canaries([msgspec.structs.replace(one, method=method, estimate=estimate)], canaries=10)
         assert [(canary.at_least_bits, canary.confidence) for canary in found] == [(11.5, 0.95)] * counts
-
-
-def test_watching_scores_no_more_than_it_shows(canaries):
-    from coalmine import ExposureWatch
-
-    model = model_of(canaries)
-    ExposureWatch(canaries, method="sampled", samples=50).measure(model)
-    assert len(model.asked) <= 8 + 50
 
 
 def test_a_reference_model_measured_by_another_method_still_calibrates(canaries):

@@ -1,13 +1,9 @@
 """Exposure on engines: the same bytes from each, for every method, several formats and models, and whatever is killed."""
 
-import os
-import signal
-
 import pytest
 import torch
 
 from audits.exposure.deadly_model import Deadly, Elsewhere
-from cli.in_process import run
 from coalmine import Canary, CanarySet, Format, ScriptedModel, expose, plant, train
 from coalmine.audits import expose_models
 from coalmine.audits.exposure.estimators import ESTIMATORS
@@ -19,7 +15,6 @@ from coalmine.errors import InputError
 from coalmine.models import from_transformers, load_model
 from models.random_networks import random_model
 from models.tiny_transformers import byte_level, tiny
-from waiting import wait_until
 
 FORMATS = ["my pin is {digits:3}", "the code: {re:[0-2]}{digits:3}"]
 # So few that a search does not settle, and that a choice looks at the clock.
@@ -82,15 +77,6 @@ def test_every_method_gives_the_same_bytes_on_every_engine(method, which, engine
     assert here == there
 
 
-@pytest.mark.parametrize("minutes", [1e-9, 1e9])
-def test_auto_chooses_in_a_worker_as_here(minutes, engine, planted, trained, tmp_path):
-    here, there = (
-        saved(expose(trained, planted, minutes=minutes, engine=one, **SMALL), tmp_path / name)
-        for name, one in (("here", "here"), ("there", engine))
-    )
-    assert here == there
-
-
 def test_several_models_at_once_give_what_each_gives_alone(engine, planted, trained, tmp_path):
     other = random_model("transformer", trained.tokenizer)
     found = expose_models([trained, other], planted, method="guided", engine=engine, **options_of("guided"))
@@ -130,35 +116,6 @@ def test_a_worker_that_is_killed_changes_no_byte(method, task, engine, planted, 
     assert not list((tmp_path / "kept").iterdir())
 
 
-@pytest.mark.parametrize(("first", "second"), [("processes:1", "here"), ("here", "processes:2")])
-def test_a_command_that_is_killed_is_resumed_by_any_engine_with_the_same_bytes(
-    first, second, planted, trained, fork_server, tmp_path
-):
-    assert trained.name
-
-    def command(out, engine):
-        given = [planted.parent / "model", planted, "--method", "exact", "--engine", engine, "--quiet"]
-        return ["expose", *given, "-o", tmp_path / out]
-
-    units = tmp_path / "parts" / "unfinished.units"
-    child = fork_server.start(command("parts", first), before=["engines.small_units:cut", {"members": 50}])
-    wait_until(lambda: units.exists() and units.read_bytes().count(b"PK\x05\x06") > 6)
-    os.kill(child.pid, signal.SIGKILL)
-    fork_server.wait(child)
-    assert not (tmp_path / "parts" / "exposure.json").exists(), "it ended before it could be killed"
-    before = units.stat().st_size
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("coalmine.search.walks.enumeration.UNIT_MEMBERS", 50)
-        ended = run(*command("parts", second))
-        assert ended.code == 0, ended.said
-        assert before > 1_000
-        assert run(*command("whole", "here")).code == 0
-    names = {path.name for path in (tmp_path / "whole").iterdir()}
-    assert names == {path.name for path in (tmp_path / "parts").iterdir()}
-    for name in names - {"run.json"}:
-        assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
-
-
 def test_a_format_whose_units_kill_their_workers_is_not_measured_and_the_others_are(engine, tmp_path):
     forms = {"f0": Format("pin {digits:2}"), "f1": Format("code {digits:2}")}
     known = [
@@ -186,13 +143,3 @@ def test_a_model_on_another_machine_is_asked_by_one_process(engine):
     assert len(expose(model, canaries)) == 1
     with pytest.raises(InputError, match=r"is asked by one process.*; use the engine here"):
         expose(model, canaries, engine=engine)
-
-
-def test_the_record_of_a_run_names_the_engine_and_its_threads(planted, trained, tmp_path):
-    assert trained is not None
-    ended = run("expose", planted.parent / "model", planted, "--method", "references", "--threads", "2", "-o", tmp_path)  # fmt: skip
-    assert ended.code == 0, ended.said
-    record = (tmp_path / "run.json").read_text()
-    assert '"engine": "here"' in record
-    assert '"threads": 2' in record
-    assert "threads" not in (tmp_path / "exposure.json").read_text()

@@ -11,10 +11,6 @@ import torch
 from coalmine import CanarySet, Format, ScriptedModel, expose
 from coalmine.audits.exposure.results import RESULTS_FILE
 from coalmine.audits.exposure.table import exposure_in_words
-from coalmine.errors import InputError
-from coalmine.search.tree.token_tree import TokenTree
-from coalmine.search.walks.enumeration import enumerate_unit, split_into_units
-from coalmine.search.walks.frontier import Frontier
 from models.random_networks import random_model
 from oracles import brute_force_ranks, exact_ranks
 from waiting import wait_until
@@ -85,28 +81,6 @@ def test_auto_proves_what_it_can_and_estimates_the_rest():
     assert {result.method for result in results[1:]} == {"guided"}
     assert all(result.estimate.effective_n is not None for result in results[1:])
     assert "estimated" in results.formats[0].why
-
-
-def test_same_seed_same_bytes(tmp_path):
-    form = Format("{digits:5}")
-    model = random_model("gru")
-    for name in ("one", "two"):
-        expose(model, canaries_of(form), method="guided", samples=500, budget=100).save(tmp_path / name)
-    for name in ("exposure.json", "scores.parquet"):
-        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
-
-
-def test_units_hold_every_member_once():
-    model = ScriptedModel("abc", frequencies={"a": 2})
-    for template in ("{re:[abc]{4}}", "{re:a?b?c?a?b?c}", "{re:(a|b|ab|abc){1,4}}"):
-        form = Format(template)
-        frontier = Frontier(model, TokenTree(form, model.tokenizer))
-        units, above = split_into_units(frontier, most_members=5)
-        assert len(units) > 1
-        indices = [above.indices] + [
-            leaves.indices for unit in units for leaves in enumerate_unit(frontier, unit)
-        ]
-        assert sorted(np.concatenate(indices).tolist()) == list(range(form.size))
 
 
 @pytest.mark.parametrize(
@@ -185,18 +159,6 @@ def test_guided_draws_are_the_same_with_less_memory(architecture):
     assert exposures(memory=50_000) == pytest.approx(exposures(), abs=1e-9)
 
 
-def test_what_another_run_left_is_refused(tmp_path):
-    form = Format("{digits:4}")
-    model = random_model("lstm")
-    with pytest.raises(KeyboardInterrupt):
-        expose(
-            model, canaries_of(form), method="bounded", resume=tmp_path, batch=8, progress=StopsTheSearch()
-        )
-    assert (tmp_path / "unfinished.units").exists()
-    with pytest.raises(InputError, match="another run"):
-        expose(model, canaries_of(form, seed=2), method="bounded", resume=tmp_path)
-
-
 class StopsTheSearch:
     """Presses Ctrl-C after the first step of the search."""
 
@@ -211,14 +173,6 @@ class StopsTheSearch:
 
     def finish(self):
         pass
-
-
-def test_memory_is_bounded_without_changing_the_answer():
-    model = random_model("lstm", dtype=torch.float64)
-    form = Format("{digits:4}")
-    canaries = canaries_of(form)
-    rich, poor = (expose(model, canaries, method="bounded", memory=memory) for memory in (10**9, 50_000))
-    assert [result.rank for result in rich] == [result.rank for result in poor]
 
 
 def test_draws_of_which_none_counts_give_bounds_and_no_value():

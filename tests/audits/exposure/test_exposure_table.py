@@ -5,21 +5,12 @@ import io
 import pytest
 
 from coalmine import Canary, CanarySet, Format, ScriptedModel, expose
-from coalmine.audits import verify_extraction
 from coalmine.audits.exposure.table import (
     exposure_in_plain_words,
     exposure_table,
-    exposure_warnings,
     methods_in_words,
 )
-from coalmine.audits.extraction.table import (
-    certificates_in_words,
-    extracted_in_plain_words,
-    extraction_table,
-    verification_table,
-)
 from coalmine.cli.output import make_console
-from coalmine.visible import visible
 
 DIGITS = "0123456789"
 
@@ -104,42 +95,3 @@ def test_formats_have_tables_and_sentences_of_their_own(two_formats):
         "Method for pin {digits:3}",
         "Method for code {digits:2}-{re:[ab]}",
     ]
-
-
-def test_extraction_of_several_formats_is_told_for_each(two_formats):
-    known = [canary for canary in two_formats if canary.format_id == "f0"]
-    model = ScriptedModel(
-        "pincode -ab" + DIGITS, memory={canary.text: 0.3 / (place + 1) for place, canary in enumerate(known)}
-    )
-    results, extractions = verify_extraction(model, two_formats, top=3)
-    shown = printed(verification_table(results, extractions), *certificates_in_words(extractions), width=200)
-    assert (
-        shown.index("Format: pin {digits:3}")
-        < shown.index("f0-0")
-        < shown.index("Format: code")
-        < shown.index("f1-0")
-    )
-    assert "code {digits:2}-{re:[ab]}: Proven" in shown
-    first, second = extracted_in_plain_words(results, extractions)
-    assert first.startswith("pin {digits:3}: Extraction: anyone who can query the model gets 3 of 3 canaries")
-    assert second.startswith("code {digits:2}")
-    one = printed(extraction_table(extractions["f1"]))
-    assert one.splitlines()[0] == "Format: code {digits:2}-{re:[ab]}"
-
-
-def test_warnings_are_told_once(canaries):
-    # Two humps: no skew-normal curve fits them.
-    model = ScriptedModel("pin " + DIGITS, memory={f"pin {d}": 0.1 for d in "01234"})
-    results = expose(model, canaries, method="extrapolated", samples=2000)
-    warnings = [line for line in exposure_warnings(results) if "rejected" in line]
-    assert len(warnings) == 1
-    assert "never, often, once" in warnings[0]
-
-
-def test_hostile_text_is_inert():
-    hostile = "\x1b[2J\x07<script>[bold red]x[/bold red]\r\n\u202e"
-    shown = printed(visible(hostile))
-    assert "\x1b" not in shown
-    assert "\x07" not in shown
-    assert "\u202e" not in shown
-    assert "[bold red]x[/bold red]" in shown

@@ -10,7 +10,6 @@ import torch
 from coalmine import (
     Canary,
     CanarySet,
-    ExposureWatch,
     Format,
     ScriptedModel,
     check,
@@ -21,11 +20,9 @@ from coalmine import (
     read_run,
     read_runs,
 )
-from coalmine.audits import Exposures, read_exposures
-from coalmine.audits.exposure.table import exposure_in_plain_words, not_measured_in_words
+from coalmine.audits import read_exposures
 from coalmine.errors import NotMeasurableError
 from coalmine.models import from_transformers
-from coalmine.records.documents import write_sealed
 from coalmine.reports.conclusion import conclusion_of
 from coalmine.reports.page.html import report_page
 from coalmine.storage.files import sha256_of_file
@@ -121,25 +118,6 @@ def test_canaries_that_cannot_even_be_scored_have_no_number_at_all(tmp_path):
     )
 
 
-def test_people_are_told_which_and_why(canaries):
-    results = expose(MODEL, canaries, method="references")
-    assert not_measured_in_words(results) == [f"Not measured (f1-0, f1-1, f1-2): {REASON}."]
-    words = exposure_in_plain_words(results)
-    assert words[-2:] == [
-        "Never trained on: 1 of 1 could not be measured.",
-        "Trained on 4 times: 2 of 2 could not be measured.",
-    ]
-
-
-def test_a_file_from_before_is_read_as_it_was(tmp_path):
-    expose(MODEL, canaries_of({"f0": PIN}), method="references").save(tmp_path)
-    kept = json.loads((tmp_path / "exposure.json").read_text())
-    assert all(isinstance(row["log_perplexity_bits"], float) for row in kept["results"])
-    document = msgspec.json.decode((tmp_path / "exposure.json").read_bytes(), type=Exposures)
-    assert document == read_exposures(tmp_path)
-    assert document.results[0].log_perplexity_bits == kept["results"][0]["log_perplexity_bits"]
-
-
 # The gate
 
 
@@ -194,40 +172,4 @@ def test_the_report_says_so_and_counts_nobody_as_safe(tmp_path):
     assert "12 of 24 canaries could not be measured, and have no point" in page
 
 
-def test_a_share_of_memorized_canaries_is_one_of_those_that_were_measured(tmp_path):
-    canaries = canaries_of({"f0": PIN, "f1": CODE}, references=("f0", "f1"))
-    texts = [canary.text for canary in canaries if canary.format_id == "f0" and canary.planted]
-    model = ScriptedModel("pin code 0123456789", memory=dict.fromkeys(texts, 0.25))
-    whole = expose(model, canaries, method="exact")
-    results = [
-        one if one.format_id == "f0" else unmeasured
-        for one, unmeasured in zip(
-            whole, expose(MODEL, canaries_of({"f0": PIN, "f1": CODE}), method="references"), strict=True
-        )
-    ]
-    document = msgspec.structs.replace(whole, results=tuple(results))
-    write_sealed(tmp_path / "exposure.json", document)
-    findings = findings_of(read_run(tmp_path))
-    (full,) = [one for one in findings if one.code == "CM101"]
-    assert (full.estimates[0].value, full.estimates[0].n) == (1.0, 2)
-    assert full.evidence.startswith("2 of 2 canaries that were trained on and measured are")
-    found = conclusion_of(findings)
-    assert found.sentence.startswith("The model memorized 2 of 2 measured canaries")
-    assert REASON in found.answers[0].detail
-
-
 # Those who use the results
-
-
-def test_membership_goes_on_with_scores_that_are_there(canaries, tmp_path):
-    expose(MODEL, canaries, method="references").save(tmp_path)
-    found = membership(tmp_path)
-    assert {one.name.split(",")[0] for one in found.populations} == {"pin {digits:3}", "code {digits:2}"}
-
-
-def test_a_watch_says_which_canaries_it_does_not_see(canaries):
-    seen = ExposureWatch(canaries).measure(MODEL)
-    assert {entry["status"] for entry in seen if entry["canary_id"].startswith("f1")} == {"not_measured"}
-    assert all(
-        entry["exposure"] is entry["low"] is None for entry in seen if entry["canary_id"].startswith("f1")
-    )

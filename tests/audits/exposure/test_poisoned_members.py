@@ -18,7 +18,7 @@ from coalmine import (
     read_run,
 )
 from coalmine.audits import expose_models, read_exposures
-from coalmine.errors import ModelOutputError, NoNumberError
+from coalmine.errors import NoNumberError
 
 PIN = Format("pin {digits:3}")
 CHARACTERS = "pin 0123456789"
@@ -156,14 +156,3 @@ def test_where_nothing_has_a_number_it_is_one_sentence():
     nothing, whole = expose_models([poisoned("p"), WHOLE], CANARIES)
     assert {one.estimate.status for one in nothing} == {"not_measured"}
     assert {one.estimate.status for one in whole} == {"measured"}
-
-
-def test_a_model_that_contradicts_itself_is_still_an_error():
-    class Inconsistent(PoisonedModel):
-        def step(self, states, parents, tokens, *, columns=None):
-            found = super().step(states, parents, tokens, columns=columns)
-            return found._replace(log2_probabilities=found.log2_probabilities - 1)
-
-    with pytest.raises(ModelOutputError, match="differently") as raised:
-        expose(Inconsistent(CHARACTERS, "pin 45"), CANARIES, method="exact")
-    assert not isinstance(raised.value, NoNumberError)

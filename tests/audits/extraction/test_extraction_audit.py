@@ -1,7 +1,5 @@
 """Extraction: the least surprising members come out, with a proof, whatever the budget, the memory or the method."""
 
-import stat
-
 import numpy as np
 import pytest
 import torch
@@ -9,7 +7,7 @@ import torch
 from coalmine import CanarySet, Format, ScriptedModel, extract
 from coalmine.audits import verify_extraction
 from coalmine.audits.extraction.works import SpentSearch
-from coalmine.errors import InputError, NotMeasurableError
+from coalmine.errors import InputError
 from models.random_networks import random_model
 from oracles import brute_force_bits
 
@@ -121,40 +119,9 @@ def test_verifying_canaries():
     assert all(one.proven for one in results)
 
 
-def test_the_result_on_disk_is_private(tmp_path):
-    path = extract(ScriptedModel(DIGITS), "{digits:2}").save(tmp_path)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-
-
 def test_ties_come_in_the_order_of_the_format():
     result = extract(ScriptedModel(DIGITS), "{digits:3}", top=4)
     assert [one.text for one in result.found] == ["000", "001", "002", "003"]
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"method": "magic"}, InputError, "unknown method"),
-        ({"top": 0}, InputError, "top must be"),
-        ({"given": "x"}, InputError, "no token|no member"),
-        ({"given": "1234"}, InputError, "whole member"),
-    ],
-)
-def test_wrong_input(options, error, message):
-    with pytest.raises(error, match=message):
-        extract(ScriptedModel(DIGITS), "{digits:4}", **options)
-
-
-def test_brute_force_is_refused_where_it_would_take_days():
-    with pytest.raises(NotMeasurableError, match="search method"):
-        extract(ScriptedModel(DIGITS), "{digits:9}", method="brute")
-
-
-def test_fewer_members_than_asked_for():
-    result = extract(ScriptedModel("ab", frequencies={"a": 3}), "{choice:a|b}", top=10)
-    assert [one.text for one in result.found] == ["a", "b"]
-    assert result.proven
-    assert np.isfinite(result.found[0].log_perplexity_bits)
 
 
 def test_searches_of_formats_that_differ_in_their_words_are_kept_apart(tmp_path):

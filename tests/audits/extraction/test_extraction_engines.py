@@ -1,7 +1,5 @@
 """Extraction on engines: the same bytes from each, for every method and several formats, and whatever is killed."""
 
-import signal
-
 import pytest
 
 from coalmine import Canary, CanarySet, Format, extract
@@ -9,7 +7,6 @@ from coalmine.audits import verify_extraction
 from coalmine.audits.extraction.results import save_verification
 from coalmine.engines import ledger
 from coalmine.engines.engine import open_engine
-from coalmine.errors import InputError
 from models.random_networks import random_model
 
 FORMS = {"f0": Format("pin {digits:4}"), "f1": Format("code {digits:3}")}
@@ -110,21 +107,3 @@ def test_a_larger_budget_resumes_on_any_engine(second, engine, model, tmp_path):
     assert whole.proven
     assert [one.text for one in whole.found] == [one.text for one in extract(model, form, top=3).found]
     assert not list(tmp_path.iterdir())
-
-
-def test_what_another_run_left_is_refused(model, tmp_path):
-    class Stops:
-        def start(self, *_):
-            pass
-
-        def advance(self, amount=1, note=""):  # noqa: ARG002 - the protocol's
-            if note:
-                signal.raise_signal(signal.SIGINT)
-
-        finish = start
-
-    with pytest.raises(KeyboardInterrupt):
-        verify_extraction(model, canaries(), resume=tmp_path, progress=Stops())
-    assert (tmp_path / "unfinished.units").exists()
-    with pytest.raises(InputError, match="another run"):
-        extract(model, "pin {digits:5}", resume=tmp_path)

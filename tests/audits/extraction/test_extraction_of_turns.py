@@ -1,13 +1,10 @@
 """A model with a chat template is asked about turns of conversations, and the proof says so."""
 
-import json
-
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from cli.in_process import run
-from coalmine import ScriptedModel, extract, load_model, verify_certificate
+from coalmine import ScriptedModel, extract, verify_certificate
 from coalmine.audits.extraction.table import certificate_in_words
 from coalmine.corpus.chat.framing import ANSWER, QUESTION
 from coalmine.errors import InputError, NotMeasurableError
@@ -79,24 +76,3 @@ def test_a_model_without_conversations_has_no_turns():
         extract(model, FORM, role="user")
     with pytest.raises(InputError, match="role should be one of system, user, assistant, but is 'bot'"):
         extract(model, FORM, role="bot")
-
-
-def test_the_command_and_a_gguf_file_ask_for_a_turn(network, model, tmp_path):
-    gguf = pytest.importorskip("gguf")
-    from models.tiny_gguf import gguf_tensors, write_gguf
-
-    merges = json.loads(chatml().backend_tokenizer.to_str())["model"]["merges"]
-    write_gguf(
-        tmp_path / "chat.gguf",
-        network,
-        chatml(),
-        merges=[" ".join(pair) for pair in merges],
-        tensors=gguf_tensors(network, gguf.GGMLQuantizationType.F32),
-    )
-    found = extract(load_model(tmp_path / "chat.gguf"), FORM, top=2)
-    expected = extract(model, FORM, top=2)
-    assert [one.text for one in found.found] == [one.text for one in expected.found]
-    assert found.model["frame"] == expected.model["frame"]
-    done = run("extract", tmp_path / "chat.gguf", "--format", FORM, "--top", "2", "--role", "user")
-    assert done.code == 0
-    assert "Asked about a turn of the user." in " ".join(done.said.split())
