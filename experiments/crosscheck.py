@@ -23,7 +23,7 @@ import numpy as np
 from pyarrow import parquet
 
 from coalmine.audits import CrosscheckOptions, crosscheck
-from coalmine.audits.disagreement.halves import divide
+from coalmine.audits.disagreement.measure import divide
 from coalmine.corpus import CorpusDocument, embedded_documents
 from coalmine.randomness import arrays
 from coalmine.statistics import clustered_interval

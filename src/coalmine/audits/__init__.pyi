@@ -4,9 +4,9 @@ from coalmine.audits.comparison.sources import compare_runs as compare_runs
 from coalmine.audits.defenses.measure import defend as defend
 from coalmine.audits.defenses.options import DefenseOptions as DefenseOptions
 from coalmine.audits.defenses.records import BENCHES as BENCHES, Bench as Bench, read_bench as read_bench
-from coalmine.audits.disagreement.measuring import crosscheck as crosscheck
+from coalmine.audits.disagreement.measure import crosscheck as crosscheck
 from coalmine.audits.disagreement.options import CrosscheckOptions as CrosscheckOptions
-from coalmine.audits.disagreement.results import (
+from coalmine.audits.disagreement.records import (
     Crosscheck as Crosscheck,
     read_crosscheck as read_crosscheck,
 )

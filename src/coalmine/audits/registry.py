@@ -8,7 +8,7 @@ from importlib.metadata import entry_points
 
 from coalmine.audits.comparison.audit import COMPARISON
 from coalmine.audits.defenses.audit import DEFENSES
-from coalmine.audits.disagreement.results import CROSSCHECKS
+from coalmine.audits.disagreement.records import CROSSCHECKS
 from coalmine.audits.exposure.audit import EXPOSURE
 from coalmine.audits.extraction.audit import EXTRACTION
 from coalmine.audits.membership.audit import MEMBERSHIP

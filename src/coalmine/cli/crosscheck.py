@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Annotated
 
 from coalmine.audits.disagreement.options import CrosscheckOptions
 from coalmine.cli.options import Corpus, CorpusFields, Overwrite, out_option
 from coalmine.cli.output import noted, placed
-from coalmine.cli.runner import Session, command, loaded
-from coalmine.cli.taking import Arguments, Changes, Part
+from coalmine.cli.runner import Session, command
+from coalmine.cli.taking import Arguments
 from coalmine.engines.options import EngineOptions
-from coalmine.models.options import LoadOptions
-from coalmine.records.options import Option
-from coalmine.training.options import TrainingOptions
+from coalmine.records.options import Option, named_values
 
 
 class CrosscheckArguments(Arguments, frozen=True, kw_only=True):
@@ -25,18 +21,16 @@ class CrosscheckArguments(Arguments, frozen=True, kw_only=True):
     out: Annotated[Path, out_option("Directory for the results and the two models.")]
     options: CrosscheckOptions
     drop: Annotated[bool, Option("Also write the corpus without the flagged documents.")] = False
-    models: Annotated[
-        tuple[str, str] | None,
-        typer.Option(
-            "--models", metavar="A B", help="Two models of yours; without them, one is trained on each half."
-        ),
-    ] = None
-    loading: Annotated[LoadOptions, Part(("kind", "device", "device_map", "precision"))]
     preset: Annotated[
         str | None,
         Option("char-lstm by default, and translation for pairs; `coalmine train` lists the others."),
     ] = None
-    training: Annotated[dict[str, Any], Changes(TrainingOptions, without=("seed", "threads", "device"))]
+    training: Annotated[
+        list[str] | None,
+        Option(
+            "NAME=VALUE, an option of `coalmine train` for both models, such as epochs=5; may be given many times."
+        ),
+    ] = None
     reveal: Annotated[
         bool, Option("Show and keep the text over which the models disagree; without it, it is masked.")
     ] = False
@@ -53,20 +47,18 @@ def crosscheck(given: CrosscheckArguments, session: Session) -> None:
     DIR/corpus.* without the flagged documents, and for a planted corpus DIR/canaries.json. Run the same command again to resume a run that
     was stopped. What both halves have is not flagged, so this is no proof that a corpus holds no secrets.
     """
-    from coalmine.audits.disagreement.measuring import check_outputs, crosscheck
-    from coalmine.audits.disagreement.table import flagged_table, in_plain_words
+    from coalmine.audits.disagreement.measure import check_outputs, crosscheck
+    from coalmine.audits.disagreement.report import MOST_ROWS, flagged_table, in_plain_words
     from coalmine.corpus.planting.recounting import recount_in_words
 
     session.into(given.out)
     check_outputs(given.corpus, given.out, drop=given.drop)
-    models = given.models and tuple(loaded(one, given.loading) for one in given.models)
     result = crosscheck(
         given.corpus,
         given.out,
         given.columns.into(given.options),
-        models=models,
         preset=given.preset,
-        training=given.training,
+        training=named_values(given.training or ()),
         drop=given.drop,
         reveal=given.reveal,
         overwrite=given.overwrite,
@@ -74,11 +66,11 @@ def crosscheck(given: CrosscheckArguments, session: Session) -> None:
         progress=session.progress(),
         record=lambda made: session.record(seed=made.settings.seed, corpus_sha256=made.corpus.sha256),
     )
-    table, kept = flagged_table(result), result.kept
-    if table is not None:
-        session.say(table, "")
+    kept = result.kept
+    if result.flagged:
+        session.say(flagged_table(result).terminal(result.flagged[:MOST_ROWS]), "")
     session.say(
-        in_plain_words(result),
+        *in_plain_words(result),
         *noted(result.warnings),
         None if kept is None or kept.canaries is None else recount_in_words(kept.canaries),
         None if kept is None else placed("New corpus", given.out / kept.name),

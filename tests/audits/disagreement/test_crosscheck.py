@@ -9,7 +9,7 @@ from pyarrow import parquet
 from cli.in_process import run
 from coalmine import ScriptedModel, load_model, read_runs, score_texts, verify_run
 from coalmine.audits import CrosscheckOptions, crosscheck, read_crosscheck
-from coalmine.audits.disagreement.halves import divide
+from coalmine.audits.disagreement.measure import divide
 from coalmine.audits.disagreement.scoring import DisagreementWork
 from coalmine.corpus import CanarySet, CorpusDocument, Fields, embedded_documents, plant, read_documents
 from coalmine.errors import CorpusError, InputError, NotMeasurableError

@@ -113,27 +113,17 @@ class DisagreementWork(ModelWork):
 
     def prepare(self) -> Run:
         """The models are loaded; whether they cut texts alike is found out once."""
-        return _AskingBoth(self).ask
+        places = _Places(self.first) if self.same_tokens else None
 
+        def run(unit: Unit, running: Running) -> Arrays:
+            texts, sources = unit.inputs
+            answers = [_ask(model, texts, sources) for model in self.models]
+            running.advance(len(texts))
+            rows = [_row(*one, self.span, places) for one in zip(texts, *answers, strict=True)]
+            columns = zip(*rows, strict=True)
+            return {name: np.array(column) for name, column in zip(Scores._fields, columns, strict=True)}
 
-class _AskingBoth:
-    """A work in one process."""
-
-    def __init__(self, work: DisagreementWork) -> None:
-        self._work = work
-        self._places = _Places(work.first) if work.same_tokens else None
-
-    def ask(self, unit: Unit, running: Running) -> Arrays:
-        """Ask both models about the documents of a unit."""
-        texts, sources = unit.inputs
-        found = [_ask(model, texts, sources) for model in self._work.models]
-        running.advance(len(texts))
-        rows = [
-            _row(text, first, second, self._work.span, self._places)
-            for text, first, second in zip(texts, *found, strict=True)
-        ]
-        columns = zip(*rows, strict=True)
-        return {name: np.array(column) for name, column in zip(Scores._fields, columns, strict=True)}
+        return run
 
 
 def check_models(first: Model, second: Model, *, pairs: bool) -> None:
@@ -247,19 +237,18 @@ def _row(
     if places is None or len(first.log2) != len(second.log2):
         return (len(text), -1, *sums, *[np.nan] * 4, *[-1] * 4)
     gains = first.log2 - second.log2
-    ends = places.ends(text, first.tokens)
-    ahead, behind = span_gain(gains, span), span_gain(-gains, span)
     shares = [span_share(*pair, span) for pair in ((first.log2, second.log2), (second.log2, first.log2))]
-    spans = [place for one in shares for place in _in_characters(ends, one.begin, span)]
-    sizes = (one.size for one in (ahead, behind, *shares))
+    sizes = [one.size for one in (span_gain(gains, span), span_gain(-gains, span), *shares)]
+    ends = places.ends(text, first.tokens)
+    spans = [-1] * 4
+    if ends is not None:
+        begins = np.concatenate([[0], ends])
+        spans = [
+            int(place)
+            for one in shares
+            for place in (begins[one.begin], begins[min(one.begin + span, len(ends))])
+        ]
     return (len(text), len(gains), *sums, *sizes, *spans)
-
-
-def _in_characters(ends: IntArray | None, begin: int, span: int) -> tuple[int, int]:
-    """A span of tokens, given where each ends."""
-    if ends is None:
-        return -1, -1
-    return (int(ends[begin - 1]) if begin else 0), int(ends[min(begin + span, len(ends)) - 1])
 
 
 class _Places:

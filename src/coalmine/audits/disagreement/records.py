@@ -1,29 +1,23 @@
-"""Results of `crosscheck`, and their files: crosscheck.json for people and tools, documents.parquet for every document."""
+"""Results of `crosscheck`: crosscheck.json, and what documents.parquet says of every document."""
 
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 
-from coalmine.audits.disagreement.halves import HALVES_FOLDER, Halves
-from coalmine.audits.disagreement.judging import JudgedDocuments
 from coalmine.audits.disagreement.options import CrosscheckOptions
-from coalmine.audits.disagreement.scoring import Scores
-from coalmine.corpus.files.streams import pyarrow_for
 from coalmine.corpus.planting.recounting import Recount
-from coalmine.models.protocols import IntArray
 from coalmine.records.documents import Document, Origin
 from coalmine.records.estimate import Count
-from coalmine.storage.files import PRIVATE, sha256_of_file, whole_file
 from coalmine.training.options import TrainingOptions
 
 SCHEMA = "coalmine.crosscheck/1"
 RESULT_FILE = "crosscheck.json"
 DOCUMENTS_FILE = "documents.parquet"
+# The two models.
+HALVES_FOLDER = "halves"
 
 
 class CheckedCorpus(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,26 +129,3 @@ def read_crosscheck(path: str | os.PathLike[str]) -> Crosscheck:
     31
     """
     return CROSSCHECKS.load(path)
-
-
-def save_documents(
-    folder: Path, numbers: IntArray, found: Scores, halves: Halves | None, judged: JudgedDocuments
-) -> str:
-    """Write documents.parquet, readable by its owner only: one row per document, without its text. Returns its SHA-256."""
-    pa = pyarrow_for(DOCUMENTS_FILE)
-    from pyarrow import parquet
-
-    flagged = np.zeros(len(numbers), dtype=bool)
-    flagged[judged.flagged] = True
-    half = None if halves is None else np.where(halves.first, 1, 2)
-    columns: dict[str, Any] = {
-        "document": pa.array(numbers, pa.int64()),
-        "half": pa.nulls(len(numbers), pa.int64()) if half is None else pa.array(half, pa.int64()),
-        **{name: pa.array(column) for name, column in found._asdict().items()},
-        "score": pa.array(judged.scores),
-        "flagged": pa.array(flagged),
-    }
-    with whole_file(folder / DOCUMENTS_FILE, mode=PRIVATE) as temporary:
-        with open(temporary, "wb") as stream:
-            parquet.write_table(pa.table(columns), stream, compression="zstd")
-        return sha256_of_file(temporary)
