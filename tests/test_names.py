@@ -41,12 +41,7 @@ FILLED = {
     "count": (corpus.CorpusIndex.open, corpus.CorpusIndex.counts, corpus.repeated_sequences),
     "dedup": (corpus.deduplicate, corpus.DedupOptions),
     "redact": (corpus.redact, corpus.RedactOptions),
-    "crosscheck": (
-        audits.crosscheck,
-        audits.CrosscheckOptions,
-        models.LoadOptions,
-        TrainingOptions,
-    ),
+    "crosscheck": (audits.crosscheck, audits.CrosscheckOptions),
     "defend": (coalmine.defend, audits.DefenseOptions, corpus.PlantOptions),
     "scan": (coalmine.scan, corpus.canaries_of_scan, corpus.canaries_of_records, corpus.NaturalOptions),
     "recite": (coalmine.recite, audits.RecitationOptions, models.LoadOptions),

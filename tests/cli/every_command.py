@@ -31,7 +31,6 @@ SHADOWS = (
     "--training",
     "embedding=8",
 )
-PAIR = ("--statistic", "mean", "--models")
 SHORT = ("--contexts", "8", "--suffix", "4", "--max-sequences", "9")
 REPORTS = {"html": "html", "json": "json", "markdown": "md", "junit": "xml", "sarif": "sarif"}
 
@@ -104,7 +103,7 @@ def commands(at, model):
         "count --repeated": ["count", at / "index", "--repeated", "8", "--out", at / "repeated.jsonl"],
         "dedup": ["dedup", at / "planted" / "corpus.txt", "-o", at / "deduplicated", "--overwrite"],
         "redact": ["redact", at / "planted" / "corpus.txt", "-f", FORM, "-o", at / "redacted", "--overwrite"],
-        "crosscheck": ["crosscheck", at / "corpus.txt", "-o", at / "crosscheck", *PAIR, model, model.with_name("trained"), "--drop", "--overwrite"],
+        "crosscheck": ["crosscheck", at / "corpus.txt", "-o", at / "crosscheck", *LITTLE, "--drop", "--overwrite"],
         "defend": ["defend", at / "corpus.txt", "--defense", "dropout=0.5", "-f", FORM, *FEW, *LITTLE, *ONCE, "-o", model.with_name("bench")],
         "scan": ["scan", at / "numbers.jsonl", "-o", at / "scanned", "--user-field", "user", "-f", FORM, "--overwrite"],
         "scan --records": ["scan", "--records", at / "people.csv", "--template", "{name} has {ssn}", "-o", at / "records", "--overwrite"],

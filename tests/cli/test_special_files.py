@@ -61,7 +61,6 @@ OTHERS = [
     "survive {} canaries.json --data corpus.jsonl",
     "survive model canaries.json --data corpus.jsonl --chat-template-path {}",
     "provenance audit {} --suspects corpus.jsonl --others corpus.jsonl --user-field user",
-    "crosscheck corpus.txt --models {} b --out out",
     "serve {}",
 ]
 

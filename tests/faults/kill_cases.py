@@ -9,6 +9,12 @@ from faults.kill_runs import Case
 
 PIN, CODE = "my pin is {digits:3}", "the code: {digits:3}"
 SMALL = ("--hidden", "12", "--embedding", "8", "--batch-size", "24", "--window", "32", "--epochs", "2")
+# The same for both halves of a crosscheck.
+LITTLE = tuple(
+    part
+    for one in ("hidden=12", "embedding=8", "batch_size=24", "window=32", "epochs=1", "layers=1")
+    for part in ("--training", one)
+)
 PLANTING = ("--repeat", "1,8", "--canaries", "2", "--references", "20", "--withhold", "0.3")
 
 
@@ -100,7 +106,7 @@ def cases(inputs):
         "scan": Case(("scan", inputs / "corpus.txt", "-f", PIN, *out), resumes=False),
         "redact": Case(("redact", planted / "corpus.txt", "-f", PIN, *out), resumes=False),
         "crosscheck": Case(
-            ("crosscheck", planted / "corpus.txt", *SMALL, "--epochs", "1", "--layers", "1", "--drop", *out)
+            ("crosscheck", planted / "corpus.txt", *LITTLE, "--drop", *out)
         ),
         "plant": Case(plant, resumes=False),
         "plant --overwrite": Case((*plant, "--seed", "1", "--overwrite"), prepare=planted_before, resumes=False),

@@ -190,7 +190,8 @@ def _corpora():
         pairs=(("canaries.json", "corpus.txt"), ("redaction.json", "corpus.txt")),
         most=12,
     )
-    crosscheck = ("crosscheck", "planted/corpus.txt", "--models", "model-0", "model-1", "-o", "out")
+    small = ("--training", "hidden=4", "--training", "embedding=4", "--training", "epochs=1")
+    crosscheck = ("crosscheck", "planted/corpus.txt", *small, "-o", "out")
     yield Case(
         "crosscheck",
         (*crosscheck, "--drop", "--overwrite"),

@@ -182,7 +182,7 @@ def test_the_command_keeps_the_documents_of_a_user_together(made, tmp_path):
     rows = (made / "corpus.jsonl").read_text().splitlines()
     rows = [row.replace('"user ', f'"user {number // 4} ') for number, row in enumerate(rows)]
     (tmp_path / "a.jsonl").write_text("\n".join(rows))
-    sizes = [f"--{name}={size}" for name, size in TINY.items()]
+    sizes = [part for name, size in TINY.items() for part in ("--training", f"{name}={size}")]
     together = ("--user-field", "by", "--together", "user", *sizes)
     ended = run("crosscheck", tmp_path / "a.jsonl", "-o", tmp_path / "out", *together)
     assert ended.code == 0, ended.said
@@ -247,14 +247,12 @@ def test_spans_of_words_are_found_in_the_text():
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"statistic": "median"}, "statistic should be one of share, span, mean, total"),
+        ({"statistic": "median"}, "statistic must be one of share, span, mean, total"),
         ({"together": "user"}, "the field that names the user"),
         ({"share": 0.0}, "share must be above 0"),
-        ({"span": 0}, "span must be at least 1"),
         ({"fdr": 2.0}, "fdr must be"),
         ({"models": scripted(), "preset": "gru"}, "two models were given"),
         ({"training": {"seed": 3}}, "the seed of crosscheck"),
-        ({"preset": "huge"}, "unknown preset"),
     ],
 )
 def test_bad_input_is_refused_in_one_sentence(tmp_path, changes, says):

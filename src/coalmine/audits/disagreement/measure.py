@@ -140,8 +140,6 @@ def crosscheck(
         sole_writing(folder, (*dropped, DOCUMENTS_FILE, RESULT_FILE), places),
         open_engine(engine) as opened,
     ):
-        # Created before the first training, so that reports see by it what the models in `halves` are.
-        ledger.begin(_RUN, instead=not os.path.lexists(folder / UNITS_FILE))
         compared = asked.compared(folder, opened, ledger, shown)
         with together() as written:
             kept = None
@@ -396,9 +394,10 @@ class _Question(NamedTuple):
         texts = Documents(
             [one.text for one in documents], [one.source or "" for one in documents] if pairs else None
         )
-        halves: Halves | None = None
-        if self.training is not None:
-            halves = divide(documents, self.options)
+        halves = None if self.training is None else divide(documents, self.options)
+        # Created before the first training, so that reports see by it what the models in `halves` are.
+        ledger.begin(_RUN, instead=not os.path.lexists(folder / UNITS_FILE))
+        if self.training is not None and halves is not None:
             models = _trained(texts, halves, self.training, folder / HALVES_FOLDER, engine, progress)
         else:
             models = list(self.models or ())

@@ -117,9 +117,12 @@ class DisagreementWork(ModelWork):
 
         def run(unit: Unit, running: Running) -> Arrays:
             texts, sources = unit.inputs
-            answers = [_ask(model, texts, sources) for model in self.models]
+            first, second = (_ask(model, texts, sources) for model in self.models)
             running.advance(len(texts))
-            rows = [_row(*one, self.span, places) for one in zip(texts, *answers, strict=True)]
+            rows = [
+                _row(text, one, other, self.span, places)
+                for text, one, other in zip(texts, first, second, strict=True)
+            ]
             columns = zip(*rows, strict=True)
             return {name: np.array(column) for name, column in zip(Scores._fields, columns, strict=True)}
 
