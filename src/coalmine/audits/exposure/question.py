@@ -205,11 +205,6 @@ class _Comparing(MembersWork):
 
     name = "compare canaries/3"
 
-    @property
-    def facts(self) -> Any:
-        """The members, and whether the tree is walked."""
-        return self.members.facts, self.walked
-
     def run(self, unit: Unit, running: Running) -> Arrays:
         """Ask about the canaries of the format."""
         del running

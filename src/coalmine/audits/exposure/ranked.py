@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -147,11 +146,6 @@ class Ranking(MembersWork):
     keep: bool
 
     name = "rank/2"
-
-    @property
-    def facts(self) -> Any:
-        """The members, the canaries and what is kept."""
-        return self.members.facts, self.thresholds, self.margins, [*map(str, self.indices)], self.keep
 
     def counter(self) -> ThresholdCounter:
         """A counter that has counted nothing."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,11 +91,6 @@ class RankSearching(MembersWork):
         """The states, and two copies of them while they are kept."""
         return 3 * self.members.memory_bytes
 
-    @property
-    def facts(self) -> Any:
-        """The members, the canaries and the budget."""
-        return self.members.facts, self.thresholds, self.margins, [*map(str, self.indices)], self.budget
-
     def search(self) -> BoundedSearch:
         """A search that has not started."""
         return BoundedSearch(
@@ -163,11 +158,6 @@ class Drawing(MembersWork):
     limit: float
 
     name = "draw/1"
-
-    @property
-    def facts(self) -> Any:
-        """The members, and where draws are given up."""
-        return self.members.facts, self.limit
 
     def run(self, unit: Unit, running: Running) -> Arrays:
         """Follow the draws of a unit."""

@@ -6,7 +6,6 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,11 +108,6 @@ class _SplittingWork(MembersWork):
     samples: int
 
     memory_bytes = 0
-
-    @property
-    def facts(self) -> Any:
-        """The members, the canaries and the number of first members."""
-        return self.members.facts, self.format_id, self.canary_texts, self.canary_scores, self.samples
 
     def sampler(self, known: Sequence[str], costs: NDArray[np.float64], running: Running) -> Splitting:
         """What splits, with costs that are known, and those that an earlier run of the same unit kept."""

@@ -86,11 +86,6 @@ class Trying(MembersWork):
 
     name = "brute force/1"
 
-    @property
-    def facts(self) -> Any:
-        """The members, and how many are asked for."""
-        return self.members.facts, self.top
-
     def run(self, unit: Unit, running: Running) -> Arrays:
         """Walk the members below the node of a unit."""
         frontier = self.members.frontier("extraction", _ADVICE)
@@ -133,11 +128,6 @@ class Unaided(MembersWork):
 
     name = "unaided/1"
     memory_bytes = 0
-
-    @property
-    def facts(self) -> Any:
-        """The members, and how many tokens are given."""
-        return self.members.facts, self.prefix
 
     def run(self, unit: Unit, running: Running) -> Arrays:
         """Score the texts of a unit; -1 where the model gives no probabilities."""

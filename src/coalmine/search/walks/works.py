@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,8 +34,10 @@ class MembersWork(ModelWork):
 
     @property
     def facts(self) -> Any:
-        """What all results depend on."""
-        return self.members.facts
+        """What all results depend on: the members, and the other fields of the work."""
+        others = [getattr(self, one.name) for one in fields(self) if one.name != "members"]
+        # Numbers of members may have more than 64 bits.
+        return self.members.facts, [[*map(str, one)] if isinstance(one, tuple) else one for one in others]
 
     @property
     def memory_bytes(self) -> int:
