@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 
-def canary_table(names: Mapping[str, str], texts: Mapping[str, str] | None = None) -> Table[ExposureResult]:
-    """One row per canary: for the terminal, the page and the data of the figure; texts only where they are revealed."""
+def canary_table(
+    names: Mapping[str, str], texts: Mapping[str, str] | None = None, what: str = "canary"
+) -> Table[ExposureResult]:
+    """One row per canary, or what these are called: for the terminal, the page and the data of the figure; texts where revealed."""
     texts = {} if texts is None else texts
     return Table(
         (
-            Column("canary", lambda one: one.canary_id),
+            Column(what, lambda one: one.canary_id),
             Column("format", lambda one: names[one.format_id], short=""),
             Column("trained on", lambda one: one.repetitions),
             Column("planted", lambda one: one.planted, short=""),
@@ -67,19 +69,21 @@ def exposure_table(results: Exposures, texts: Mapping[str, str] | None = None) -
     Secrets that were found have a format each, so there is a table per kind, of those that are most exposed.
     """
     names = format_names(results.formats)
-    table, reveal = canary_table(names, texts), texts is not None
-    if results.natural:
-        shown = {}
-        for kind, some in grouped((str(one.kind), one) for one in most_exposed_first(results)).items():
-            more = "" if len(some) <= MOST_SECRETS else f" (the {MOST_SECRETS} most exposed of {len(some):,})"
-            shown[kind + more] = table.terminal(some[:MOST_SECRETS], reveal=reveal)
-        return under_names("Kind", shown)
-    # The most repeated first; stable, so that ties stay in the manifest's order.
-    rows = grouped((one.format_id, one) for one in sorted(results, key=lambda result: -result.repetitions))
-    return under_names(
-        "Format",
-        {names[one.format_id]: table.terminal(rows[one.format_id], reveal=reveal) for one in results.formats},
-    )
+    table = canary_table(names, texts, "secret" if results.natural else "canary")
+
+    def shown(rows: Sequence[ExposureResult]) -> RichTable:
+        # The most repeated first; stable, so that ties stay in their order.
+        ordered = sorted(rows, key=lambda result: -result.repetitions)
+        return table.terminal(ordered, reveal=texts is not None)
+
+    if not results.natural:
+        rows = grouped((one.format_id, one) for one in results)
+        return under_names("Format", {names[name]: shown(some) for name, some in rows.items()})
+    tables = {}
+    for kind, some in grouped((str(one.kind), one) for one in most_exposed_first(results)).items():
+        more = "" if len(some) <= MOST_SECRETS else f" (the {MOST_SECRETS} most exposed of {len(some):,})"
+        tables[kind + more] = shown(some[:MOST_SECRETS])
+    return under_names("Kind", tables)
 
 
 def under_names(what: str, tables: Mapping[str, RichTable]) -> Group:

@@ -49,15 +49,17 @@ def _outcome(one: CanaryExtraction) -> str:
     return "yes" if one.extracted else "no" if one.proven else "not within the budget"
 
 
-CANARIES = Table[CanaryExtraction](
-    (
-        Column("canary", lambda one: one.canary_id),
-        Column("trained on", lambda one: one.repetitions),
-        Column("extracted", _outcome),
-        Column("place", lambda one: one.place),
-        Column("after (expansions)", lambda one: one.expansions),
+def searched_table(what: str = "canary") -> Table[CanaryExtraction]:
+    """One row per canary, or what these are called, and whether it came out."""
+    return Table(
+        (
+            Column(what, lambda one: one.canary_id),
+            Column("trained on", lambda one: one.repetitions),
+            Column("extracted", _outcome),
+            Column("place", lambda one: one.place),
+            Column("after (expansions)", lambda one: one.expansions),
+        )
     )
-)
 
 
 def extraction_table(result: Extraction) -> Group:
@@ -71,12 +73,14 @@ def verification_table(results: Sequence[CanaryExtraction], extractions: Mapping
     if any(one.kind is not UNSET for one in results):
         out_first = sorted(results, key=lambda one: (one.place is None, one.place or 0))
         kinds = grouped((str(one.kind), one) for one in out_first)
-        shown = {kind: CANARIES.terminal(some[:MOST_SECRETS]) for kind, some in kinds.items()}
+        shown = {kind: searched_table("secret").terminal(some[:MOST_SECRETS]) for kind, some in kinds.items()}
         return under_names("Kind", shown)
     names = names_of_extractions(extractions)
     most_repeated_first = sorted(results, key=lambda one: -one.repetitions)
     own = grouped((one.format_id, one) for one in most_repeated_first)
-    return under_names("Format", {names[name]: CANARIES.terminal(own.get(name, ())) for name in extractions})
+    return under_names(
+        "Format", {names[name]: searched_table().terminal(own.get(name, ())) for name in extractions}
+    )
 
 
 def not_searched_in_words(results: Sequence[CanaryExtraction]) -> list[str]:
