@@ -20,7 +20,7 @@ import msgspec
 
 from coalmine import load_model, recite, train
 from coalmine.audits import Recitation
-from coalmine.audits.recitation.figures import recitation_charts
+from coalmine.audits.recitation.display import recitation_charts
 from coalmine.corpus import build_index, deduplicate, embedded_documents
 from coalmine.evidence.charts import as_one
 from coalmine.evidence.drawing import save_drawing
@@ -99,7 +99,7 @@ def rows_of(result: Recitation) -> list[dict[str, Any]]:
             "recited": group.recited.value,
             "low": group.recited.low,
             "high": group.recited.high,
-            **{f"in_{one.tries}_tries": one.share.value for one in group.sampled},
+            **{way: share.value for way, share in group.ways.items()},
         }
         for group in result.groups
     ]
@@ -136,7 +136,7 @@ def main() -> None:
             "settings": family.settings,
             "models": [*family.models, *other.models],
             "trends": [msgspec.to_builtins(one) for one in family.trends],
-            "exclusive": [one for one in family.exclusive if one.context == family.main_context],
+            "exclusive": family.exclusive,
         },
         mode=PUBLIC,
     )

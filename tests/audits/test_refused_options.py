@@ -11,7 +11,7 @@ from coalmine import CanarySet, ExposureWatch, Format, ScriptedModel, expose, ex
 from coalmine.audits import RecitationOptions
 from coalmine.audits.comparison.measuring import compare
 from coalmine.audits.recitation.questions import plan_cuts, plan_whole
-from coalmine.audits.recitation.tries import log2_chance_in_tries, tries_needed
+from coalmine.audits.recitation.ways import log2_chance_in_tries, tries_needed
 from coalmine.errors import CoalmineError
 
 MODEL = ScriptedModel("pin 0123456789", memory={"pin 47": 0.1})
@@ -46,7 +46,12 @@ def reader(longest):
 
 
 def cut(*longest, contexts=None, lengths=None, suffix=4):
-    return plan_cuts([reader(one) for one in longest], contexts=contexts, lengths=lengths, suffix=suffix)
+    options = RecitationOptions(contexts=contexts, lengths=lengths, suffix=suffix)
+    return plan_cuts([reader(one) for one in longest], options)
+
+
+def cut_whole(*longest, lengths=None):
+    return plan_whole([whole_reader(one) for one in longest], RecitationOptions(lengths=lengths))
 
 
 def compared(**options):
@@ -86,26 +91,22 @@ REFUSED = {
     "beams of none": (lambda: recited(beam=0), "got 0"),
     "more beams than fit anywhere": (lambda: recited(beam=2**31), "from 1 to 1,000,000 wide, got 2,147,483,648"),
     "fewer edits than none": (lambda: recited(near=-1), "got -1"),
-    "as many edits as tokens": (lambda: recited(near=6), "6 edits"),
+    "as many edits as tokens": (lambda: recited(near=6), "got 6"),
     "nothing hidden": (lambda: recited(hidden_share=0.0), "got 0.0"),
     "all hidden": (lambda: recited(hidden_share=1.0), "got 1.0"),
-    "no suffix": (lambda: cut(suffix=0), "at least 1 token, got 0"),
-    "no contexts": (lambda: cut(contexts=[]), "contexts must be"),
-    "a context of nothing": (lambda: cut(contexts=[3, 0]), "contexts must be"),
-    "no lengths": (lambda: cut(lengths=[]), "lengths must be"),
-    "a length of nothing": (lambda: cut(lengths=[9, 0]), "lengths must be"),
-    "more context than is read": (lambda: cut(20, 10, contexts=[2, 7]), "'reads 10'.* contexts of up to 6"),
+    "no suffix": (lambda: recited(suffix=0), "suffix must be at least 1, got 0"),
+    "no contexts": (lambda: recited(contexts=[]), "contexts must be"),
+    "a context of nothing": (lambda: recited(contexts=[3, 0]), "contexts must be"),
+    "no lengths": (lambda: recited(lengths=[]), "lengths must be"),
+    "a length of nothing": (lambda: recited(lengths=[9, 0]), "lengths must be"),
+    "no sequences": (lambda: recited(max_sequences=0), "max_sequences must be"),
+    "another sample": (lambda: recited(sample="both"), "uniform"),
+    "more context than is read": (lambda: cut(20, 10, contexts=[2, 7]), "contexts of up to 6"),
     "a context that does not fit": (lambda: cut(contexts=[2, 7], lengths=[5, 10]), "into sequences of 10"),
     "no room for a context": (lambda: cut(lengths=[3, 4]), "3, 4 tokens"),
     "models that read nothing": (lambda: cut(4, lengths=[5, 9]), "no sequence of 5, 9"),
-    "whole texts of nothing": (lambda: plan_whole([], lengths=[0]), "at least 1"),
-    "no whole texts": (lambda: plan_whole([], lengths=[]), "at least 1"),
-    "whole texts that are not read": (lambda: plan_whole([whole_reader(9), whole_reader(7)], lengths=[5, 8]), "8 tokens.*up to 7"),
-    "models that read next to nothing": (lambda: plan_whole([whole_reader(1)], lengths=None), "up to 1 tokens"),
-    "less than a try": (lambda: log2_chance_in_tries(-1.0, 0.99), "got 0.99"),
-    "endless tries": (lambda: log2_chance_in_tries(-1.0, math.inf), "got inf"),
-    "no chance to need tries for": (lambda: tries_needed(-1.0, 0.0), "got 0.0"),
-    "certainty to need tries for": (lambda: tries_needed(-1.0, 1.0), "got 1.0"),
+    "whole texts that are not read": (lambda: cut_whole(9, 7, lengths=[5, 8]), "8 tokens.*up to 7"),
+    "models that read next to nothing": (lambda: cut_whole(1), "up to 1 tokens"),
     "a probability above 1": (lambda: tries_needed([-1.0, 0.01], 0.5), "at most 0"),
     "a probability that is no number": (lambda: tries_needed([-1.0, math.nan], 0.5), "at most 0"),
 }  # fmt: skip
@@ -124,7 +125,7 @@ TAKEN = {
     "a suffix of one": lambda: cut(contexts=[1], suffix=1),
     "a context that just fits": lambda: cut(contexts=[6], lengths=[5, 10]),
     "a sequence with room for one": lambda: cut(lengths=[4, 5]),
-    "whole texts that are read": lambda: plan_whole([whole_reader(9), whole_reader(8)], lengths=[1, 8]),
+    "whole texts that are read": lambda: cut_whole(9, 8, lengths=[1, 8]),
     "one try": lambda: log2_chance_in_tries(-1.0, 1.0),
     "a probability of 1, but for rounding": lambda: tries_needed([0.0, 1e-4], 0.5),
 }
@@ -155,9 +156,9 @@ def test_usual_contexts_that_a_model_cannot_read_are_left_out_and_that_is_said()
 
 
 def test_usual_texts_that_a_model_cannot_read_whole_are_left_out_and_that_is_said():
-    usual = plan_whole([], lengths=None).lengths
+    usual = cut_whole().lengths
     most = usual[len(usual) // 2]
-    cuts = plan_whole([whole_reader(most), SimpleNamespace(name="reads all")], lengths=None)
+    cuts = plan_whole([whole_reader(most), SimpleNamespace(name="reads all")], RecitationOptions())
     assert cuts.lengths == tuple(one for one in usual if one <= most)
     assert f"more than {most} tokens" in cuts.left_out[0]
 

@@ -11,7 +11,7 @@ import pytest
 from coalmine import read_run, read_runs
 from coalmine.audits import RECITATIONS
 from coalmine.audits.exposure.candidate_scores import CandidateScores
-from coalmine.audits.recitation.figures import recitation_charts
+from coalmine.audits.recitation.display import recitation_charts
 from coalmine.evidence.charts import as_one
 from coalmine.evidence.drawing import save_drawing
 from coalmine.randomness import arrays

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from coalmine import load_model, recite, serve
-from coalmine.audits.recitation.table import in_plain_words
+from coalmine.audits.recitation.display import in_plain_words
 from coalmine.corpus import build_index
 from coalmine.errors import InputError, ModelChangedError, NotMeasurableError
 from coalmine.models import connect
@@ -173,7 +173,7 @@ def test_what_cannot_be_asked_is_said(url, index, directory, tmp_path):
     with connect(url, tokenizer=str(directory), **QUICK) as model:
         for options, problem in (
             ({"contexts": [5]}, "leave out --contexts"),
-            ({"near": 1}, "leave --beam"),
+            ({"near": 1}, "leave --anywhere"),
             ({"suffix": 500}, "shorter --suffix"),
         ):
             with pytest.raises((InputError, NotMeasurableError), match=problem):

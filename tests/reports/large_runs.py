@@ -3,7 +3,7 @@
 import msgspec
 
 from coalmine import Canary, CanarySet, Format, ScriptedModel, expose, membership
-from coalmine.audits.recitation.results import ModelFacts
+from coalmine.audits.recitation.records import ModelFacts
 from coalmine.records.documents import write_sealed
 from reports import report_runs as made
 

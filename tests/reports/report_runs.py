@@ -10,7 +10,7 @@ from coalmine.audits import EXPOSURES, Exposures, Recitation, RecitationOptions,
 from coalmine.audits.exposure.candidate_scores import write_scores
 from coalmine.audits.exposure.results import FormatFacts
 from coalmine.audits.extraction.results import save_verification
-from coalmine.audits.recitation.results import Example, Group, ModelFacts, RecitationTrend, share_estimate
+from coalmine.audits.recitation.records import Example, Group, ModelFacts, RecitationTrend, share_estimate
 from coalmine.evidence.run import Located
 from coalmine.records.documents import write_sealed
 from coalmine.records.watching import Moment

@@ -27,7 +27,7 @@ from coalmine import (
 )
 from coalmine.audits import Recitation, RecitationOptions, RuleOutcome, verify_extraction
 from coalmine.audits.extraction.results import save_verification
-from coalmine.audits.recitation.results import Group, ModelFacts, share_estimate
+from coalmine.audits.recitation.records import Group, ModelFacts, share_estimate
 from coalmine.cli.main import app
 from coalmine.cli.output import Output
 from coalmine.errors import InputError

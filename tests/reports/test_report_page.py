@@ -24,7 +24,7 @@ from coalmine.audits import EXPOSURES, MEMBERSHIPS, RECITATIONS, Finding
 from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.audits.extraction.audit import hidden_member
 from coalmine.audits.membership.display import epsilon_figure
-from coalmine.audits.recitation.figures import recitation_figures
+from coalmine.audits.recitation.display import recitation_figures
 from coalmine.cli import report as report_command
 from coalmine.errors import InputError
 from coalmine.evidence.drawing import png_of

@@ -22,7 +22,7 @@ from coalmine.audits import (
 from coalmine.audits.exposure.results import FormatFacts
 from coalmine.audits.extraction.results import CanaryExtraction, Extracted, Verified
 from coalmine.audits.membership.records import EpsilonBound, GuessingFacts, Population
-from coalmine.audits.recitation.results import Group, ModelFacts
+from coalmine.audits.recitation.records import Group, ModelFacts
 from coalmine.corpus.planting.manifest import MANIFESTS
 from coalmine.corpus.survival.results import SURVIVALS
 from coalmine.evidence.run import Located

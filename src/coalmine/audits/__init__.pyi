@@ -61,9 +61,9 @@ from coalmine.audits.provenance.users import (
     artificial_users as artificial_users,
     read_users as read_users,
 )
-from coalmine.audits.recitation.measuring import recite as recite
+from coalmine.audits.recitation.measure import recite as recite
 from coalmine.audits.recitation.options import RecitationOptions as RecitationOptions
-from coalmine.audits.recitation.results import (
+from coalmine.audits.recitation.records import (
     RECITATIONS as RECITATIONS,
     Recitation as Recitation,
     read_recitation as read_recitation,

@@ -55,9 +55,9 @@ def recite(given: Recite, session: Session) -> None:
     Writes recitation.json and sequences.parquet, readable by you only; `coalmine report` draws the figures. Run the same command again
     to resume a run that was stopped.
     """
-    from coalmine.audits.recitation import table as tables
-    from coalmine.audits.recitation.measuring import recite
-    from coalmine.audits.recitation.results import RESULT_FILE, SEQUENCES_FILE
+    from coalmine.audits.recitation import display
+    from coalmine.audits.recitation.measure import recite
+    from coalmine.audits.recitation.records import RESULT_FILE, SEQUENCES_FILE
     from coalmine.corpus.index.queries import CorpusIndex
 
     *names, index = given.models_and_index
@@ -80,19 +80,11 @@ def recite(given: Recite, session: Session) -> None:
             questions=made.questions,
         ),
     )
-    session.say(tables.by_context_table(result), "", tables.by_copies_table(result))
-    for table in (
-        tables.other_ways_table(result),
-        tables.trends_table(result),
-        tables.exclusive_table(result),
-        tables.examples_table(result),
-    ):
-        if table is not None:
-            session.say("", table)
+    for table in display.terminal_tables(result):
+        session.say(table, "")
     session.say(
-        "",
-        tables.in_plain_words(result),
-        *(f"Note: {note}." for note in tables.trend_notes(result)),
+        display.in_plain_words(result),
+        *(f"Note: {note}." for note in display.trend_notes(result)),
         *noted(result.warnings),
         placed("Results", session.directory),
     )

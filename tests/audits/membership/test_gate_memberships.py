@@ -3,7 +3,7 @@
 import pytest
 
 from coalmine import check, parse_policy
-from coalmine.audits.recitation.results import share_estimate
+from coalmine.audits.recitation.records import share_estimate
 from coalmine.statistics import exact_exposure
 from reports import verdict_parts as made
 

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from coalmine import ScriptedModel, recite
 from coalmine.audits.recitation import answers as recitation_answers
-from coalmine.audits.recitation.examples import masked_text
-from coalmine.audits.recitation.table import in_plain_words
+from coalmine.audits.recitation.display import in_plain_words
+from coalmine.audits.recitation.measure import masked_text
 from coalmine.cli.recite import recite as command
 from coalmine.corpus import build_index, embedded_documents
 from coalmine.engines.ledger import Ledger
@@ -157,10 +157,10 @@ def test_verdicts_shares_and_files_are_those_of_brute_force(learned, index, corp
         assert group.recited.interval == clustered_interval(hits, labels)[:2]
         assert group.clusters == len(set(labels))
         assert group.recited_in_corpus == clopper_pearson(hits, n)
-        assert group.recited.value <= group.anywhere.value
-        assert group.recited.value <= group.near.value
-        assert group.beam.value <= group.among_beams.value
-    [first] = [row for row in result.exclusive if row.model == "model" and row.context == 20]
+        assert group.recited.value <= group.ways["output anywhere in the corpus"].value
+        assert group.recited.value <= group.ways["up to 2 edits"].value
+        assert group.ways["best of 3 beams"].value <= group.ways["among 3 beams"].value
+    [first] = [row for row in result.exclusive if row.model == "model"]
     both = sum(hits for (name, context, _), (hits, _) in recited.items() if (name, context) == ("model", 20))
     assert first.recited == both
     assert result.examples[0].suffix in OFTEN
@@ -333,7 +333,7 @@ def test_greedy_only_gives_the_same_verdicts_and_no_probabilities(learned, index
     with_sampling = recite(learned, index, **OPTIONS)
     without = recite(learned, index, **OPTIONS, greedy_only=True)
     assert [group.recited for group in without.groups] == [group.recited for group in with_sampling.groups]
-    assert not any(group.sampled for group in without.groups)
+    assert not any(group.ways for group in without.groups)
     uniform = recite(learned, index, **OPTIONS, sample="uniform", max_sequences=40)
     assert uniform.sequences == 40
 
@@ -347,7 +347,7 @@ def test_a_model_that_only_scores_is_asked_for_its_scores(corpus, tmp_path):
     )
     assert result.groups[-1].copies == (COPIES, COPIES)
     assert result.groups[-1].recited.value == 1
-    assert result.groups[-1].sampled[0].share.value == 1
+    assert result.groups[-1].ways["sampled, in 1 try"].value == 1
     with pytest.raises(NotMeasurableError, match="temperature"):
         recite(scripted, index, contexts=[20], suffix=10, temperature=0.5)
 
@@ -445,7 +445,7 @@ def test_masked_models_restore_whole_sequences(corpus, tmp_path):
     assert result.main_context is None
     assert result.groups[0].recited.n == result.questions
     assert {group.length for group in result.groups} == {None, 8, 12}
-    with pytest.raises(NotMeasurableError, match="fills gaps"):
+    with pytest.raises(NotMeasurableError, match="leave --beam out"):
         recite(model, index, lengths=[8], per_bucket=5, beam=4)
     with pytest.raises(InputError, match="whole sequences"):
         recite(model, index, contexts=[5], lengths=[8], per_bucket=5)
@@ -548,7 +548,7 @@ def test_the_command_shows_masks_and_writes(learned, index, tmp_path):
     assert "0.5 is usual" in str(run(model, "--chance", "2", "--out", str(tmp_path / "refused")).exception)
     assert not (tmp_path / "refused").exists()
     document = json.loads(run(model, "--json", "--quiet", "--reveal").stdout)
-    assert document["schema"] == "coalmine.recitation/1"
+    assert document["schema"] == "coalmine.recitation/2"
     assert document["examples"][0]["suffix"] in OFTEN
 
 

@@ -6,7 +6,7 @@ from scipy import stats
 
 from coalmine import findings_of
 from coalmine.audits.recitation.findings import recitation_suspicions, share_chance
-from coalmine.audits.recitation.results import RecitationTrend, share_estimate
+from coalmine.audits.recitation.records import RecitationTrend, share_estimate
 from coalmine.statistics import Trend
 from reports import verdict_parts as made
 

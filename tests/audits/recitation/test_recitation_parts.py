@@ -7,14 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coalmine.audits.recitation.answers import follow
-from coalmine.audits.recitation.examples import masked_text
-from coalmine.audits.recitation.questions import Cuts, ask_about, plan_cuts
-from coalmine.audits.recitation.sequences import edit_distances
-from coalmine.audits.recitation.tries import chance_in_tries, log2_chance_in_tries, tries_needed
+from coalmine.audits import RecitationOptions
+from coalmine.audits.recitation.answers import Answers, follow
+from coalmine.audits.recitation.measure import masked_text
+from coalmine.audits.recitation.questions import Cuts, Questions, ask_about, plan_cuts
+from coalmine.audits.recitation.ways import (
+    chance_in_tries,
+    edit_distances,
+    log2_chance_in_tries,
+    rows_of,
+    tries_needed,
+)
+from coalmine.corpus import CorpusIndex, build_index
 from coalmine.corpus.index.sampling import Sample
 from coalmine.errors import ModelOutputError
-from coalmine.models import Sampling, ScriptedModel, SequenceScore, TokenSequence
+from coalmine.models import CharacterTokenizer, Sampling, ScriptedModel, SequenceScore, TokenSequence
 
 # Tries
 
@@ -49,13 +56,13 @@ def asked(cuts, lengths, suffix=4):
 
 
 def test_contexts_alone_are_tried_on_sequences_of_their_own_length():
-    cuts = plan_cuts([], contexts=[2, 6], lengths=None, suffix=4)
+    cuts = plan_cuts([], RecitationOptions(contexts=(2, 6), suffix=4))
     assert cuts.lengths == (6, 10)
     assert asked(cuts, [6, 10, 6]) == [(6, 2), (6, 2), (10, 6)]
 
 
 def test_contexts_with_lengths_are_tried_on_all_that_are_long_enough():
-    cuts = plan_cuts([], contexts=[2, 6], lengths=[6, 10, 12], suffix=4)
+    cuts = plan_cuts([], RecitationOptions(contexts=(2, 6), lengths=(6, 10, 12), suffix=4))
     assert asked(cuts, [6, 10, 12]) == [(6, 2), (10, 2), (12, 2), (10, 6), (12, 6)]
 
 
@@ -122,3 +129,29 @@ class Broken:
 def test_scores_that_are_not_numbers_are_never_an_answer(samplings):
     with pytest.raises(ModelOutputError, match="gave nan"):
         follow(Broken(), [TokenSequence((), (0, 1))], samplings)
+
+
+def test_what_was_written_is_counted_and_a_token_that_no_document_has_is_nowhere(tmp_path):
+    (tmp_path / "corpus.txt").write_text("abcab\nabcc\n")
+    build_index(tmp_path / "corpus.txt", tmp_path / "index", tokenizer=CharacterTokenizer("abc"))
+    index = CorpusIndex.open(tmp_path / "index")
+    tokens = np.array(index.encode("abc"), dtype=np.int64)
+    questions = Questions(
+        samples=[Sample(length=3, bucket=4, count=2, document=0, offset=0, tokens=tokens)],
+        which=np.zeros(4, dtype=np.int64),
+        contexts=np.full(4, 2),
+        suffix=1,
+        clusters=np.zeros(1, dtype=np.int64),
+    )
+    a, c, size = tokens[0], tokens[2], index.tokenizer.size
+    written = np.array([[c], [a], [size], [size + 1]])  # the end of a document has a number of its own
+    answers = Answers(
+        recited=np.array([True, False, False, False]),
+        first_miss=np.array([-1, 0, 0, 0]),
+        log2_probabilities=np.zeros((4, 0)),
+        written=written,
+        beam_place=np.full(4, -1),
+    )
+    found = rows_of(questions, answers, index, RecitationOptions(tries=(), anywhere=True, near=1))
+    assert found["output_copies"].tolist() == [2, 0, 0, 0]
+    assert found["edits"].tolist() == [0, 1, 1, 1]

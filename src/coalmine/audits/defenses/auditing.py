@@ -23,7 +23,7 @@ from coalmine.audits.framing import framed
 from coalmine.audits.membership.measure import membership
 from coalmine.audits.membership.records import Membership
 from coalmine.audits.provenance.views import encoded
-from coalmine.audits.recitation.measuring import recite
+from coalmine.audits.recitation.measure import recite
 from coalmine.audits.recitation.options import RecitationOptions
 from coalmine.corpus.index.building import build_index
 from coalmine.corpus.index.options import IndexOptions

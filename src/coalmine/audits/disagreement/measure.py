@@ -30,7 +30,7 @@ from coalmine.audits.disagreement.records import (
     KeptCorpus,
 )
 from coalmine.audits.disagreement.scoring import DisagreementWork, Scores, check_models, score_documents
-from coalmine.audits.recitation.examples import masked_text
+from coalmine.audits.recitation.measure import masked_text
 from coalmine.corpus.files.corpora import Edits
 from coalmine.corpus.files.documents import CorpusDocument
 from coalmine.corpus.files.kinds import kind_of

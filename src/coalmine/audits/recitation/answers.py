@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.audits.recitation.options import RecitationOptions
-from coalmine.audits.recitation.questions import Questions
+from coalmine.audits.recitation.questions import Questions, by_text
 from coalmine.engines.apart import ask_apart
 from coalmine.engines.courses import SURVIVED
 from coalmine.engines.engine import Engine, Job
@@ -20,7 +21,6 @@ from coalmine.engines.units import Arrays, Outcome, Running, Unit
 from coalmine.errors import CoalmineError, NoNumberError, NotMeasurableError, WorkerLostError
 from coalmine.grouped import grouped
 from coalmine.models.protocols import (
-    ChatModel,
     FloatArray,
     Followed,
     Generator,
@@ -83,11 +83,6 @@ def follow(model: Model, sequences: Sequence[TokenSequence], samplings: Sequence
             )
         found.append(Followed(int(missed[0]) if len(missed) else None, np.full(len(samplings), total)))
     return found
-
-
-def by_text(model: Model) -> bool:
-    """Whether a model is judged by the text that it writes: one that gives no probabilities of any text, and every chat endpoint."""
-    return isinstance(model, TextReciter) and (not isinstance(model, Scorer) or isinstance(model, ChatModel))
 
 
 def _of_question(error: BaseException) -> CoalmineError | None:
@@ -174,18 +169,16 @@ def ask_models(
     works = [RecitationWork(model, asked, questions.suffix) for model in models]
     asking = [_AskedModel(model, questions, asked) for model in models]
     jobs = [Job(work, one.units(work.units(questions))) for work, one in zip(works, asking, strict=True)]
-    progress.start(f"Asking {_named(models)}", len(models) * len(questions))
+    more = f" and {len(models) - 1} more" if len(models) > 1 else ""
+    progress.start(f"Asking {visible(models[0].name)}{more}", len(models) * len(questions))
     for place, outcome in engine.map_each(jobs, ledger=ledger, progress=progress):
         if isinstance(outcome.problem, WorkerLostError):
             ledger.hold()
         asking[place].add(outcome)
     progress.finish()
-    missing = [
-        Unanswered(place, *one) for place, asked_one in enumerate(asking) for one in asked_one.unanswered()
-    ]
+    missing = [Unanswered(place, *part) for place, one in enumerate(asking) for part in one.unanswered()]
     if sum(len(one.rows) for one in missing) == len(models) * len(questions):
-        for one in missing:
-            raise one.problem
+        raise missing[0].problem
     return [one.answers for one in asking], missing
 
 
@@ -198,28 +191,30 @@ class Unanswered(NamedTuple):
 
 
 class _AskedModel:
-    """One model while it is asked."""
+    """One model while it is asked; it is given up if it answers nothing in its first units."""
 
     def __init__(self, model: Model, questions: Questions, asked: RecitationOptions) -> None:
-        self._later, self._number = may_answer_later(model), len(questions)
+        self._later, self._rows = may_answer_later(model), range(len(questions))
         self._at_a_time = max(1, AT_A_TIME // (asked.beam or 1))
-        self.answers = _empty(len(questions), questions.suffix, asked)
-        self._failed: dict[int, CoalmineError] = {}  # by unit
+        self._first = min(FIRST_UNITS, -(-len(questions) // self._at_a_time))
+        self._failed: set[int] = set()  # units
         self._missing: dict[int, CoalmineError] = {}  # by row
+        self.answers = _empty(len(questions), questions.suffix, asked)
+
+    @property
+    def _given_up(self) -> bool:
+        return self._failed.issuperset(range(self._first))
 
     def units(self, every: Iterator[Unit]) -> Iterator[Unit]:
         """All units, unless the first ones fail."""
-        for unit in every:
-            if self._gives_up():
-                return
-            yield unit
+        return takewhile(lambda _: not self._given_up, every)
 
     def add(self, outcome: Outcome) -> None:
         """Note what became of a unit."""
         start = outcome.number * self._at_a_time
         rows = range(start, start + outcome.unit.size)
         if isinstance(outcome.problem, SURVIVED) and not self._later:
-            self._failed[outcome.number] = outcome.problem
+            self._failed.add(outcome.number)
             self._missing.update(dict.fromkeys(rows, outcome.problem))
             return
         found = outcome.value()
@@ -228,21 +223,12 @@ class _AskedModel:
         pairs = zip(found["missing"].tolist(), found["reasons"].tolist(), strict=True)
         self._missing.update({start + row: NoNumberError(reason) for row, reason in pairs})
 
-    def unanswered(self) -> list[tuple[list[int], CoalmineError]]:
+    def unanswered(self) -> Iterator[tuple[list[int], CoalmineError]]:
         """The rows without an answer, by reason, in the order of the rows."""
-        if self._gives_up():  # whatever other units found meanwhile, on engines that were faster
-            return [(list(range(self._number)), self._failed[0])]
-        rows = grouped((str(self._missing[row]), row) for row in sorted(self._missing))
-        return [(own, self._missing[own[0]]) for own in rows.values()]
-
-    def _gives_up(self) -> bool:
-        units = -(-self._number // self._at_a_time)
-        return units > 0 and all(number in self._failed for number in range(min(FIRST_UNITS, units)))
-
-
-def _named(models: Sequence[Model]) -> str:
-    first = visible(models[0].name)
-    return first if len(models) == 1 else f"{first} and {len(models) - 1} more"
+        if self._given_up:  # whatever other units found meanwhile, on engines that were faster
+            self._missing = dict.fromkeys(self._rows, self._missing[0])
+        for rows in grouped((str(self._missing[row]), row) for row in sorted(self._missing)).values():
+            yield rows, self._missing[rows[0]]
 
 
 def _ask_batch(
@@ -275,26 +261,14 @@ def _ask_batch(
 
 def check(model: Model, asked: RecitationOptions) -> None:
     """Reject what a model cannot be asked; called for all models before any is asked."""
-    if isinstance(model, MaskedModel):
-        if asked.writes or asked.beam is not None:
-            raise NotMeasurableError(
-                f"{model.name!r} fills gaps and writes no text, so there is no beam and nothing to look for elsewhere; leave these out"
-            )
-        return
-    if by_text(model):
-        if asked.writes or asked.beam is not None:
-            raise NotMeasurableError(
-                f"{model.name!r} is judged by the text that it writes, which has no tokens of the index; leave --beam, --anywhere and "
-                "--near out"
-            )
-        return
-    if not isinstance(model, Reciter):
+    no_text = isinstance(model, MaskedModel) or by_text(model)
+    if not (isinstance(model, Reciter) or no_text):
         _check_scores(model, samplings_of(asked))
-    if asked.writes and not isinstance(model, Generator):
+    if asked.writes and (no_text or not isinstance(model, Generator)):
         raise NotMeasurableError(
-            f"{model.name!r} writes no text, so what it writes cannot be looked for; leave --anywhere and --near out"
+            f"{model.name!r} writes no tokens of the index, so what it writes cannot be looked for; leave --anywhere and --near out"
         )
-    if asked.beam is not None and not isinstance(model, Stepper):
+    if asked.beam is not None and (no_text or not isinstance(model, Stepper)):
         raise NotMeasurableError(
             f"{model.name!r} does not support incremental decoding, so beam search is not possible; leave --beam out"
         )

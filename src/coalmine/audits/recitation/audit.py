@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from coalmine.audits.recitation import policy, report
-from coalmine.audits.recitation.figures import recitation_figures
+from coalmine.audits.recitation.display import recitation_figures
 from coalmine.audits.recitation.findings import (
     CATALOG,
     no_baseline,
     recitation_findings,
     recitation_suspicions,
 )
-from coalmine.audits.recitation.results import RECITATIONS
+from coalmine.audits.recitation.records import RECITATIONS
 from coalmine.evidence.audit import Audit, NotTested
 from coalmine.evidence.details import Detail
 from coalmine.evidence.findings import Finding, FindingStatus, first

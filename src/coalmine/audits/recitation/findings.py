@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from coalmine.audits.recitation.results import RECITATIONS, Group, ModelFacts, Recitation, RecitationTrend
+from coalmine.audits.recitation.records import RECITATIONS, Group, ModelFacts, Recitation, RecitationTrend
 from coalmine.evidence.budget import Decisions, Suspicion
 from coalmine.evidence.findings import Catalog, Entry, Finding, Severity
 from coalmine.evidence.run import Run

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from coalmine.audits.recitation.answers import Answers
 from coalmine.audits.recitation.options import RecitationOptions
-from coalmine.audits.recitation.questions import Questions
-from coalmine.audits.recitation.results import (
+from coalmine.audits.recitation.records import (
     Exclusive,
     Group,
+    ModelFacts,
     Recitation,
     RecitationTrend,
-    SampledShare,
+    main_context,
     share_estimate,
 )
-from coalmine.audits.recitation.sequences import Elsewhere, read_sequences
-from coalmine.audits.recitation.tries import log2_chance_in_tries
-from coalmine.models.protocols import IntArray
-from coalmine.records import Estimate
+from coalmine.audits.recitation.ways import Rows, read_sequences, ways_of
 from coalmine.statistics.intervals import clopper_pearson
 from coalmine.statistics.trends import log_linear_trend
 
@@ -36,158 +32,125 @@ NOT_OF_SIZE = (
 )
 
 
-class Asked(NamedTuple):
-    """A model: its name, its number of parameters (None if unknown), and its answers."""
-
-    name: str
-    parameters: int | None
-    answers: Answers
-    elsewhere: Elsewhere
-
-
-class QuestionColumns(NamedTuple):
-    """For each question: its context, and the length, the copies, the bucket and the cluster of its sequence."""
-
-    contexts: IntArray
-    lengths: IntArray
-    counts: IntArray
-    buckets: IntArray
-    clusters: IntArray
+def counted(
+    models: Sequence[ModelFacts], answers: Mapping[str, Rows], settings: RecitationOptions
+) -> dict[str, Any]:
+    """The fields of a `Recitation` that follow from the answers of each model, by its name; the baseline is in no trend."""
+    groups = tuple(group for one in models for group in _groups_of(one.name, answers[one.name], settings))
+    asked = [one for one in models if one.role == "asked"]
+    return {
+        "questions": len(answers[models[0].name]["context"]),
+        "groups": groups,
+        "trends": tuple(_trends_of(asked, answers, settings)),
+        "exclusive": tuple(_exclusives(answers, main_context(groups))),
+    }
 
 
-def columns_of(questions: Questions) -> QuestionColumns:
-    """What shares and trends need to know of the questions."""
-    facts = np.array(
-        [(sample.length, sample.count, sample.bucket) for sample in questions.samples], dtype=np.int64
-    )[questions.which]
-    clusters = questions.clusters[questions.which]
-    return QuestionColumns(questions.contexts, facts[:, 0], facts[:, 1], facts[:, 2], clusters)
+def counted_again(recitation: Recitation, sequences: Path) -> Recitation:
+    """The same result with all shares and trends from the answers in a sequences.parquet."""
+    table = read_sequences(sequences)
+    answers = {
+        one.name: {name: values[table["model"] == one.name] for name, values in table.items()}
+        for one in recitation.models
+    }
+    return msgspec.structs.replace(recitation, **counted(recitation.models, answers, recitation.settings))
 
 
-def groups_of(one: Asked, columns: QuestionColumns, settings: RecitationOptions) -> Iterator[Group]:
+def _groups_of(model: str, rows: Rows, settings: RecitationOptions) -> Iterator[Group]:
     """For each context all sequences together, then by copies, and by length where there are several lengths."""
-    for context in np.unique(columns.contexts).tolist():
-        here = columns.contexts == context
-        yield _group(one, columns, here, settings)
-        for bucket in np.unique(columns.buckets[here]).tolist():
-            yield _group(one, columns, here & (columns.buckets == bucket), settings, bucket=bucket)
-        lengths = np.unique(columns.lengths[here]).tolist()
-        if len(lengths) > 1:
-            for length in lengths:
-                yield _group(one, columns, here & (columns.lengths == length), settings, length=length)
+    group = partial(_group, model, rows, settings)
+    for context in np.unique(rows["context"]).tolist():
+        here = rows["context"] == context
+        yield group(here)
+        for bucket in np.unique(rows["bucket"][here]).tolist():
+            yield group(here & (rows["bucket"] == bucket), bucket=bucket)
+        lengths = np.unique(rows["length"][here]).tolist()
+        for length in lengths if len(lengths) > 1 else ():
+            yield group(here & (rows["length"] == length), length=length)
 
 
 def _group(
-    one: Asked,
-    columns: QuestionColumns,
-    chosen: Chosen,
+    model: str,
+    rows: Rows,
     settings: RecitationOptions,
+    chosen: Chosen,
     *,
     length: int | None = None,
     bucket: int | None = None,
 ) -> Group:
-    answers, found = one.answers, one.elsewhere
-    counts, clusters = columns.counts[chosen], columns.clusters[chosen]
-    n, recited = int(chosen.sum()), int(answers.recited[chosen].sum())
-
-    def share(hits: Chosen, what: str) -> Estimate:
-        return share_estimate(int(hits[chosen].sum()), n, what, settings.confidence, clusters=clusters)
-
-    sampled = [
-        SampledShare(
-            tries=tries,
-            chance=settings.chance,
-            share=share(
-                log2_chance_in_tries(answers.log2_probabilities[:, 0], tries) >= np.log2(settings.chance),
-                f"come out in {tries:,} tries with a chance of {settings.chance:g} or more",
-            ),
-        )
-        for tries in settings.tries
-    ]
+    copies, clusters = rows["copies"][chosen], rows["cluster"][chosen]
+    n, level = int(chosen.sum()), settings.confidence
+    recited = int(rows["recited"][chosen].sum())
     return Group(
-        model=one.name,
-        context=int(columns.contexts[chosen][0]) or None,
+        model=model,
+        context=int(rows["context"][chosen][0]) or None,
         length=length,
         bucket=bucket,
-        copies=(int(counts.min()), int(counts.max())),
-        mean_copies=float(np.exp(np.mean(np.log(counts)))),
-        recited=share(answers.recited, "were recited"),
+        copies=(int(copies.min()), int(copies.max())),
+        mean_copies=float(np.exp(np.mean(np.log(copies)))),
+        recited=share_estimate(recited, n, "were recited", level, clusters=clusters),
         clusters=len(np.unique(clusters)),
-        recited_in_corpus=clopper_pearson(recited, n, settings.confidence),
-        sampled=tuple(sampled),
-        beam=None if settings.beam is None else share(answers.beam_place == 1, "were the best beam"),
-        among_beams=None if settings.beam is None else share(answers.beam_place >= 1, "were among the beams"),
-        anywhere=share(found.counts > 0, "led to an output that follows its prompt somewhere in the corpus")
-        if settings.anywhere
-        else None,
-        near=None
-        if settings.near is None
-        else share(found.distances <= settings.near, f"were recited up to {settings.near} edits"),
+        recited_in_corpus=clopper_pearson(recited, n, level),
+        ways={
+            way: share_estimate(int(hits[chosen].sum()), n, what, level, clusters=clusters)
+            for way, what, hits in ways_of(rows, settings)
+        },
     )
 
 
-def trends_of(
-    asked: Sequence[Asked], columns: QuestionColumns, settings: RecitationOptions
-) -> tuple[RecitationTrend, ...]:
+def _trends_of(
+    asked: Sequence[ModelFacts], answers: Mapping[str, Rows], settings: RecitationOptions
+) -> Iterator[RecitationTrend]:
     """Log-linear trends in repetitions, context, length and model size."""
-    contexts = np.unique(columns.contexts).tolist()
-    trends: list[RecitationTrend] = []
+    contexts = np.unique(answers[asked[0].name]["context"]).tolist()
     for one in asked:
+        rows = answers[one.name]
+        trend = partial(_trend, one.name, rows, settings)
         for context in contexts:
-            here = columns.contexts == context
-            trends.append(
-                _trend("repetitions", one, columns, here, columns.buckets, columns.counts, settings)
-            )
-            if len(np.unique(columns.lengths[here])) > 1:
-                trends.append(
-                    _trend("length", one, columns, here, columns.lengths, columns.lengths, settings)
-                )
+            here = rows["context"] == context
+            yield trend("repetitions", here, rows["bucket"], rows["copies"])
+            if len(np.unique(rows["length"][here])) > 1:
+                yield trend("length", here, rows["length"], rows["length"])
         if contexts != [0]:
-            everything = np.ones(len(columns.contexts), dtype=np.bool_)
-            trends.append(
-                _trend("context", one, columns, everything, columns.contexts, columns.contexts, settings)
-            )
-    if len(asked) > 1:
-        trends += [_by_size(asked, columns, context, settings) for context in contexts]
-    return tuple(trends)
+            everything = np.ones(len(rows["context"]), dtype=np.bool_)
+            yield trend("context", everything, rows["context"], rows["context"])
+    for context in contexts if len(asked) > 1 else ():
+        yield _by_size(asked, answers, context, settings)
 
 
 def _trend(
-    by: str,
-    one: Asked,
-    columns: QuestionColumns,
-    chosen: Chosen,
-    labels: IntArray,
-    values: IntArray,
+    model: str,
+    rows: Rows,
     settings: RecitationOptions,
+    by: Any,
+    chosen: Chosen,
+    labels: NDArray[Any],
+    values: NDArray[Any],
 ) -> RecitationTrend:
-    x, hits, trials, clusters = [], [], [], []
-    for label in np.unique(labels[chosen]):
-        own = chosen & (labels == label)
-        x.append(float(np.exp(np.mean(np.log(values[own])))))
-        hits.append(int(one.answers.recited[own].sum()))
-        trials.append(int(own.sum()))
-        clusters.append(columns.clusters[own])
-    context = int(columns.contexts[chosen][0]) or None
-    return RecitationTrend(
-        by=by,  # type: ignore[arg-type]  # one of those that are named there
-        model=one.name,
-        context=None if by == "context" else context,
-        trend=log_linear_trend(x, hits, trials, clusters=clusters, confidence=settings.confidence),
+    parts = [chosen & (labels == label) for label in np.unique(labels[chosen])]
+    trend = log_linear_trend(
+        [float(np.exp(np.mean(np.log(values[own])))) for own in parts],
+        [int(rows["recited"][own].sum()) for own in parts],
+        [int(own.sum()) for own in parts],
+        clusters=[rows["cluster"][own] for own in parts],
+        confidence=settings.confidence,
     )
+    context = None if by == "context" else int(rows["context"][chosen][0]) or None
+    return RecitationTrend(by=by, model=model, context=context, trend=trend)
 
 
 def _by_size(
-    asked: Sequence[Asked], columns: QuestionColumns, context: int, settings: RecitationOptions
+    asked: Sequence[ModelFacts], answers: Mapping[str, Rows], context: int, settings: RecitationOptions
 ) -> RecitationTrend:
-    here = columns.contexts == context
     sized = [one for one in asked if one.parameters]
+    own = [answers[one.name] for one in sized]
+    here = [rows["context"] == context for rows in own]
     fit = partial(
         log_linear_trend,
         [float(one.parameters or 0) for one in sized],
-        [int(one.answers.recited[here].sum()) for one in sized],
-        [int(here.sum())] * len(sized),
-        clusters=[columns.clusters[here]] * len(sized),
+        [int(rows["recited"][chosen].sum()) for rows, chosen in zip(own, here, strict=True)],
+        [int(chosen.sum()) for chosen in here],
+        clusters=[rows["cluster"][chosen] for rows, chosen in zip(own, here, strict=True)],
         confidence=settings.confidence,
     )
     trend, of_these = fit(trained_apart=True), fit()
@@ -202,58 +165,9 @@ def _by_size(
     return RecitationTrend(by="size", model=None, context=context or None, trend=trend)
 
 
-def exclusives(found: Sequence[Asked], columns: QuestionColumns) -> tuple[Exclusive, ...]:
-    """For each model and context how many sequences it recites, and how many of those each other model does not recite."""
-    rows = []
-    for context in np.unique(columns.contexts).tolist():
-        here = columns.contexts == context
-        for one in found:
-            own = one.answers.recited[here]
-            others = {
-                other.name: int((own & ~other.answers.recited[here]).sum())
-                for other in found
-                if other is not one
-            }
-            rows.append(
-                Exclusive(
-                    model=one.name,
-                    context=context or None,
-                    recited=int(own.sum()),
-                    of=int(here.sum()),
-                    not_recited_by=others,
-                )
-            )
-    return tuple(rows)
-
-
-def counted_again(recitation: Recitation, sequences: Path) -> Recitation:
-    """The same result with all shares and trends from the answers in a sequences.parquet."""
-    table = read_sequences(sequences)
-    asked = []
-    for one in recitation.models:
-        own = {name: values[table["model"] == one.name] for name, values in table.items()}
-        nothing = np.full(len(own["model"]), -1)
-        answers = Answers(
-            recited=own["recited"].astype(bool),
-            first_miss=nothing,
-            log2_probabilities=own.get("log2_probability", nothing)[:, None],
-            written=nothing[:, None],
-            beam_place=own.get("beam_place", nothing),
-        )
-        asked.append(
-            Asked(
-                one.name,
-                one.parameters,
-                answers,
-                Elsewhere(own.get("output_copies", nothing), own.get("edits", nothing)),
-            )
-        )
-    columns = QuestionColumns(*(own[name] for name in ("context", "length", "copies", "bucket", "cluster")))
-    settings, trained = recitation.settings, sum(one.role == "asked" for one in recitation.models)
-    return msgspec.structs.replace(
-        recitation,
-        questions=len(columns.contexts),
-        groups=tuple(group for one in asked for group in groups_of(one, columns, settings)),
-        trends=trends_of(asked[:trained], columns, settings),
-        exclusive=exclusives(asked, columns),
-    )
+def _exclusives(answers: Mapping[str, Rows], context: int | None) -> Iterator[Exclusive]:
+    """How many sequences each model recites at a context, and how many of those each other model does not recite."""
+    recited = {name: rows["recited"][rows["context"] == (context or 0)] for name, rows in answers.items()}
+    for name, own in recited.items():
+        others = {other: int((own & ~theirs).sum()) for other, theirs in recited.items() if other != name}
+        yield Exclusive(model=name, recited=int(own.sum()), of=len(own), not_recited_by=others)

@@ -95,6 +95,13 @@ class RecitationOptions(Options, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Reject values that nothing can be asked with; `hidden_share` is a number until the models are known."""
+        sizes = {"contexts": self.contexts, "lengths": self.lengths}
+        most = {} if self.max_sequences is None else {"max_sequences": (self.max_sequences,)}
+        for name, values in (sizes | most | {"suffix": (self.suffix,)}).items():
+            if values is not None and (not values or min(values) < 1):
+                raise InputError(f"{name} must be at least 1, got {', '.join(map(str, values)) or 'nothing'}")
+        if self.sample not in get_args(SampleKind):
+            raise InputError(f"a sample is {' or '.join(get_args(SampleKind))}, got {self.sample!r}")
         if self.hidden_share is None or not 0 < self.hidden_share < 1:
             raise InputError(
                 f"the share of hidden tokens must be above 0 and below 1, got {self.hidden_share}; 0.15 is usual"
@@ -105,14 +112,7 @@ class RecitationOptions(Options, frozen=True, kw_only=True):
             raise InputError(f"chance must be above 0 and below 1, got {self.chance}; 0.5 is usual")
         if self.beam is not None and not 1 <= self.beam <= MOST_BEAMS:
             raise InputError(f"a beam must be from 1 to {MOST_BEAMS:,} wide, got {self.beam:,}; 100 is wide")
-        if self.near is not None and self.near < 0:
-            raise InputError(f"near must be a number of edits, at least 0, got {self.near}")
-        if self.near is not None and self.near >= self.suffix > 0:
+        if self.near is not None and not 0 <= self.near < self.suffix:
             raise InputError(
-                f"{self.near} edits make any output into a suffix of {self.suffix} tokens, so that all would count; allow fewer"
+                f"near must be a number of edits from 0 to {self.suffix - 1}, got {self.near}: more make any output into the suffix"
             )
-
-    def check_sample(self) -> None:
-        """Reject ways of drawing sequences that do not exist."""
-        if self.sample not in get_args(SampleKind):
-            raise InputError(f"a sample is {' or '.join(get_args(SampleKind))}, got {self.sample!r}")

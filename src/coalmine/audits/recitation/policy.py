@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 
 from coalmine.audits.recitation.findings import share_chance
-from coalmine.audits.recitation.results import RECITATIONS
+from coalmine.audits.recitation.records import RECITATIONS
 from coalmine.evidence.outcomes import PartOutcome, RuleOutcome
 from coalmine.evidence.policy import PolicySection, PolicyTerms, absent, rule_name
 from coalmine.evidence.rates import NamedEstimate, judge_estimates

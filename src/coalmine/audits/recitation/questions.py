@@ -1,4 +1,8 @@
-"""The questions of recitation: sequences of a sample, cut into the prompt that is given and the suffix that should follow."""
+"""The questions of recitation: sequences of a sample, cut into the prompt that is given and the suffix that should follow.
+
+A chat endpoint cannot be given any piece of a text, as a local model can. So its sequences are the beginnings of an assistant's turns,
+and what is given is the whole conversation before each.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +10,30 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from coalmine.audits.recitation.options import RecitationOptions
 from coalmine.corpus.index.queries import CorpusIndex, Occurrence
-from coalmine.corpus.index.sampling import LENGTHS, Sample, normalized_sample, uniform_sample
+from coalmine.corpus.index.sampling import LENGTHS, Sample, bucket_of, normalized_sample, uniform_sample
 from coalmine.corpus.index.tokenizing import tokenizer_sha256
 from coalmine.errors import InputError, NotMeasurableError
-from coalmine.models.protocols import IntArray, Model, max_length
+from coalmine.models.protocols import (
+    ChatModel,
+    ConversationWriter,
+    IntArray,
+    MaskedModel,
+    Model,
+    PairModel,
+    Scorer,
+    TextReciter,
+    max_length,
+)
 from coalmine.progress import Progress
 from coalmine.randomness import arrays
 
 ONE_DOCUMENT = "all sequences are of one document, so the intervals are for this document alone: only sequences that overlap count together"
+GIVEN_WHOLE = "each question gives the whole conversation before a turn of the assistant, and the turn must begin with the suffix"
 
 
 class Questions(NamedTuple):
@@ -48,16 +64,12 @@ class Questions(NamedTuple):
         """What is given; nothing for a masked model."""
         if self.given is not None:
             return self.given[int(self.which[question])]
-        tokens = self.sample(question).tokens
-        context = int(self.contexts[question])
-        return (
-            tokens[len(tokens) - self.suffix - context : len(tokens) - self.suffix] if context else tokens[:0]
-        )
+        before, context = self.sample(question).tokens[: -self.suffix or None], int(self.contexts[question])
+        return before[len(before) - context :]
 
     def target(self, question: int) -> IntArray:
         """What should follow; for a masked model, the whole sequence."""
-        tokens = self.sample(question).tokens
-        return tokens[len(tokens) - self.suffix :] if self.contexts[question] else tokens
+        return self.sample(question).tokens[-self.suffix :]
 
     def select(self, rows: IntArray) -> Questions:
         """Some of the questions, about the same samples."""
@@ -78,99 +90,79 @@ class Questions(NamedTuple):
 
 
 class Cuts(NamedTuple):
-    """The lengths of sequences that are sampled, and of the contexts that are given; all in tokens."""
+    """The lengths of sequences that are sampled, and of the contexts that are given, in tokens; and what was left out, in words."""
 
     lengths: tuple[int, ...]
-    contexts: tuple[int, ...]
+    contexts: tuple[int, ...] = ()
     # Whether a context is tried on longer sequences too, and not only on those that are just long enough.
     on_longer: bool = False
-    # What was left out, in words.
     left_out: tuple[str, ...] = ()
 
 
-def plan_cuts(
-    models: Sequence[Model],
-    *,
-    contexts: Sequence[int] | None,
-    lengths: Sequence[int] | None,
-    suffix: int,
-) -> Cuts:
-    """The lengths and contexts to use: as given, or the default ones that fit into the models' context.
+class Planned(NamedTuple):
+    """What is asked, with which settings, and what was left out, in words."""
 
-    Where only contexts are given, each is tried on sequences of its own length: context and suffix. Where lengths are given, each
-    context is tried on all sequences that are long enough.
-    """
-    if suffix < 1:
-        raise InputError(f"the suffix must be at least 1 token, got {suffix}; 50 is usual")
-    for name, values in (("contexts", contexts), ("lengths", lengths)):
-        if values is not None and (not values or min(values) < 1):
-            raise InputError(f"{name} must be numbers of tokens, at least 1, got {list(values)}")
-    if contexts is not None:
-        wanted = sorted(set(contexts))
-        for model in models:
-            longest = longest_prompt(model, suffix)
-            if longest is not None and wanted[-1] > longest:
-                raise NotMeasurableError(
-                    f"a context of {wanted[-1]} tokens and a suffix of {suffix} are more than {model.name!r} can read; "
-                    f"give contexts of up to {longest} tokens"
-                )
-        sampled = sorted(set(lengths)) if lengths is not None else [context + suffix for context in wanted]
-        if wanted[-1] + suffix > sampled[-1]:
-            raise InputError(
-                f"a context of {wanted[-1]} tokens and a suffix of {suffix} do not fit into sequences of {sampled[-1]}; give longer "
-                "lengths, or a shorter context"
-            )
-        return Cuts(tuple(sampled), tuple(wanted), on_longer=lengths is not None)
-    sampled = sorted(set(lengths or LENGTHS))
-    room = min(
-        (longest for model in models if (longest := longest_prompt(model, suffix)) is not None), default=None
+    questions: Questions
+    settings: RecitationOptions
+    left_out: tuple[str, ...]
+
+
+def plan(
+    models: Sequence[Model], index: CorpusIndex, options: RecitationOptions, progress: Progress
+) -> Planned:
+    """The questions, and the options with what was left open as it was decided."""
+    masked = _are_masked(models)
+    check_tokens(models, index)
+    options.check()
+    if index.manifest.tokenizer.chat_template_sha256 and any(
+        isinstance(model, ConversationWriter) for model in models
+    ):
+        return _plan_turns(models, index, options)
+    cuts = plan_whole(models, options) if masked else plan_cuts(models, options)
+    samples = _sample(index, cuts.lengths, options, progress)
+    clusters = clusters_of(samples, index if options.sample == "uniform" else None)
+    questions = ask_about(samples, clusters, cuts, 0 if masked else options.suffix)
+    missing = sorted(set(cuts.contexts) - set(questions.contexts.tolist()))
+    not_asked = (
+        f"contexts of {', '.join(map(str, missing))} tokens were not tried, because no sequence has as many before {options.suffix} more",
     )
-    wanted = sorted({length - suffix for length in sampled if length > suffix})
-    fitting = [context for context in wanted if room is None or context <= room]
-    if not fitting:
-        raise NotMeasurableError(
-            f"no sequence of {', '.join(map(str, sampled))} tokens has room for a context before a suffix of {suffix}, or none that the "
-            "models can read; give other lengths, or a shorter suffix"
+    settings = msgspec.structs.replace(
+        options,
+        contexts=cuts.contexts,
+        lengths=cuts.lengths,
+        tries=() if options.greedy_only or masked or any(map(by_text, models)) else tuple(options.tries),
+        hidden_share=options.hidden_share if masked else None,
+    )
+    return Planned(questions, settings, (*cuts.left_out, *(not_asked if missing else ())))
+
+
+def by_text(model: Model) -> bool:
+    """Whether a model is judged by the text that it writes: one that gives no probabilities of any text, and every chat endpoint."""
+    return isinstance(model, TextReciter) and (not isinstance(model, Scorer) or isinstance(model, ChatModel))
+
+
+def _are_masked(models: Sequence[Model]) -> bool:
+    """Whether the models fill gaps; all must be of one kind."""
+    if not models:
+        raise InputError("there is no model to ask; give one")
+    for model in models:
+        if isinstance(model, PairModel):
+            raise NotMeasurableError(
+                f"{model.name!r} is a model of pairs, and an index has no sources; hold one fixed with given(source), or --source"
+            )
+    kinds = {isinstance(model, MaskedModel) for model in models}
+    if len(kinds) > 1:
+        raise InputError(
+            "models that fill gaps and models that continue a prompt recite different things; ask them apart"
         )
-    left_out: tuple[str, ...] = ()
-    if fitting != wanted:
-        left_out = (
-            f"contexts of more than {room} tokens were left out, because not all models can read as much before {suffix} more",
-        )
-    return Cuts(tuple(context + suffix for context in fitting), tuple(fitting), left_out=left_out)
-
-
-def plan_whole(models: Sequence[Model], *, lengths: Sequence[int] | None) -> Cuts:
-    """The lengths of sequences that are given whole, to models that fill gaps: as given, or the default ones that all models can read."""
-    if lengths is not None and (not lengths or min(lengths) < 1):
-        raise InputError(f"lengths must be numbers of tokens, at least 1, got {list(lengths)}")
-    wanted = sorted(set(lengths or LENGTHS))
-    limits = [most - len(model.context) for model in models if (most := max_length(model)) is not None]
-    room = min(limits, default=None)
-    fitting = [length for length in wanted if room is None or length <= room]
-    if fitting == wanted:
-        return Cuts(tuple(wanted), ())
-    if lengths is not None or not fitting:
-        raise NotMeasurableError(
-            f"sequences of {wanted[-1]} tokens are more than the models can read; give --lengths of up to {room} tokens"
-        )
-    left_out = f"sequences of more than {room} tokens were left out, because not all models can read as much"
-    return Cuts(tuple(fitting), (), left_out=(left_out,))
-
-
-def longest_prompt(model: Model, suffix: int) -> int | None:
-    """How long a prompt may be for a suffix to fit after it; None if there is no known limit."""
-    most = max_length(model)
-    # The last token of a suffix is predicted, and never read.
-    return None if most is None else most - len(model.context) - suffix + 1
+    return kinds.pop()
 
 
 def check_tokens(models: Sequence[Model], index: CorpusIndex) -> None:
     """Reject models whose tokens are not those of the index: a sequence of other tokens is another sequence."""
-    expected = index.manifest.tokenizer.sha256
     for model in models:
         try:
-            same = tokenizer_sha256(model.tokenizer) == expected
+            same = tokenizer_sha256(model.tokenizer) == index.manifest.tokenizer.sha256
         except InputError:
             same = False
         if not same:
@@ -180,11 +172,76 @@ def check_tokens(models: Sequence[Model], index: CorpusIndex) -> None:
             )
 
 
-def sample_sequences(
+def plan_cuts(models: Sequence[Model], options: RecitationOptions) -> Cuts:
+    """The lengths and contexts to use: as given, or the default ones that fit into the models' context.
+
+    Where only contexts are given, each is tried on sequences of its own length: context and suffix. Where lengths are given, each
+    context is tried on all sequences that are long enough.
+    """
+    suffix, lengths = options.suffix, options.lengths
+    limits = [longest for model in models if (longest := longest_prompt(model, suffix)) is not None]
+    room = min(limits, default=None)
+    if options.contexts is not None:
+        wanted = sorted(set(options.contexts))
+        if room is not None and wanted[-1] > room:
+            raise NotMeasurableError(
+                f"a context of {wanted[-1]} tokens and a suffix of {suffix} are more than the models can read; give contexts of up to "
+                f"{room} tokens"
+            )
+        sampled = sorted(set(lengths)) if lengths is not None else [context + suffix for context in wanted]
+        if wanted[-1] + suffix > sampled[-1]:
+            raise InputError(
+                f"a context of {wanted[-1]} tokens and a suffix of {suffix} do not fit into sequences of {sampled[-1]}; give longer "
+                "lengths, or a shorter context"
+            )
+        return Cuts(tuple(sampled), tuple(wanted), on_longer=lengths is not None)
+    sampled = sorted(set(lengths or LENGTHS))
+    wanted = [length - suffix for length in sampled if length > suffix]
+    fitting = [context for context in wanted if room is None or context <= room]
+    if not fitting:
+        raise NotMeasurableError(
+            f"no sequence of {', '.join(map(str, sampled))} tokens has room for a context before a suffix of {suffix}, or none that the "
+            "models can read; give other lengths, or a shorter suffix"
+        )
+    left_out = f"contexts of more than {room} tokens were left out, because not all models can read as much before {suffix} more"
+    return Cuts(
+        tuple(context + suffix for context in fitting),
+        tuple(fitting),
+        left_out=(left_out,) if fitting != wanted else (),
+    )
+
+
+def plan_whole(models: Sequence[Model], options: RecitationOptions) -> Cuts:
+    """The lengths of sequences that are given whole, to models that fill gaps: as given, or the default ones that all models can read."""
+    if options.contexts is not None:
+        raise InputError(
+            "models that fill gaps are given whole sequences, so there is no context before a suffix; give lengths instead"
+        )
+    wanted = sorted(set(options.lengths or LENGTHS))
+    limits = [most - len(model.context) for model in models if (most := max_length(model)) is not None]
+    room = min(limits, default=None)
+    fitting = [length for length in wanted if room is None or length <= room]
+    if fitting == wanted:
+        return Cuts(tuple(wanted))
+    if options.lengths is not None or not fitting:
+        raise NotMeasurableError(
+            f"sequences of {wanted[-1]} tokens are more than the models can read; give lengths of up to {room} tokens"
+        )
+    left_out = f"sequences of more than {room} tokens were left out, because not all models can read as much"
+    return Cuts(tuple(fitting), left_out=(left_out,))
+
+
+def longest_prompt(model: Model, suffix: int) -> int | None:
+    """How long a prompt may be for a suffix to fit after it; None if there is no known limit."""
+    most = max_length(model)
+    # The last token of a suffix is predicted, and never read.
+    return None if most is None else most - len(model.context) - suffix + 1
+
+
+def _sample(
     index: CorpusIndex, lengths: Sequence[int], options: RecitationOptions, progress: Progress
 ) -> list[Sample]:
     """The sequences of a sample, at most `max_sequences` of them in all."""
-    options.check_sample()
     each, most, seed = options.per_bucket, options.max_sequences, options.seed
     if options.sample == "normalized":
         samples = normalized_sample(index, lengths=lengths, per_bucket=each, seed=seed, progress=progress)
@@ -192,8 +249,6 @@ def sample_sequences(
         samples = [
             one for length in lengths for one in uniform_sample(index, length=length, size=each, seed=seed)
         ]
-    if most is not None and most < 1:
-        raise InputError(f"the most sequences to try must be at least 1, got {most}")
     if most is not None and len(samples) > most:
         chosen = arrays(seed, "recite", "subset").choice(len(samples), most, replace=False)
         samples = [samples[place] for place in sorted(chosen.tolist())]
@@ -205,35 +260,15 @@ def sample_sequences(
 
 
 def ask_about(samples: list[Sample], clusters: IntArray, cuts: Cuts, suffix: int) -> Questions:
-    """Each sample with each context that it is tried with; neighbors have contexts of one length, and share batches."""
+    """Each sample with each context that it is tried with, or as a whole; neighbors have contexts of one length, and share batches."""
     pairs = [
         (context, place)
-        for context in cuts.contexts
+        for context in cuts.contexts or (0,)
         for place, sample in enumerate(samples)
-        if sample.length == context + suffix or (cuts.on_longer and sample.length > context + suffix)
+        if not context
+        or sample.length == context + suffix
+        or (cuts.on_longer and sample.length > context + suffix)
     ]
-    return _questions(samples, clusters, pairs, suffix)
-
-
-def not_asked(questions: Questions, cuts: Cuts) -> tuple[str, ...]:
-    """A warning about contexts that no document was long enough for."""
-    missing = sorted(set(cuts.contexts) - set(questions.contexts.tolist()))
-    if not missing:
-        return ()
-    given = ", ".join(map(str, missing))
-    return (
-        f"contexts of {given} tokens were not tried, because no sequence has as many before {questions.suffix} more",
-    )
-
-
-def ask_whole(samples: list[Sample], clusters: IntArray) -> Questions:
-    """Each sample as a whole, for masked models."""
-    return _questions(samples, clusters, [(0, place) for place in range(len(samples))], 0)
-
-
-def _questions(
-    samples: list[Sample], clusters: IntArray, pairs: list[tuple[int, int]], suffix: int
-) -> Questions:
     columns: Any = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
     return Questions(samples, columns[1], columns[0], suffix, clusters)
 
@@ -253,7 +288,12 @@ def clusters_of(samples: Sequence[Sample], index: CorpusIndex | None = None) -> 
     >>> clusters_of([Sample(3, 0, 1, 4, offset, tokens) for offset in (9, 0, 2)]).tolist()
     [1, 0, 0]
     """
-    homes = [_first_copy(sample, index) for sample in samples]
+    homes = [
+        Occurrence(one.document, one.offset)
+        if index is None or one.count == 1
+        else index.locate(one.tokens, limit=1)[0]
+        for one in samples
+    ]
     documents = np.array([home.document for home in homes], dtype=np.int64)
     if len(np.unique(documents)) > 1:
         return np.asarray(np.unique(documents, return_inverse=True)[1], dtype=np.int64)
@@ -268,7 +308,71 @@ def clusters_of(samples: Sequence[Sample], index: CorpusIndex | None = None) -> 
     return clusters
 
 
-def _first_copy(sample: Sample, index: CorpusIndex | None) -> Occurrence:
-    if index is None or sample.count == 1:
-        return Occurrence(sample.document, sample.offset)
-    return index.locate(sample.tokens, limit=1)[0]
+def _plan_turns(models: Sequence[Model], index: CorpusIndex, options: RecitationOptions) -> Planned:
+    """Up to `per_bucket` turns of the assistant, drawn uniformly, with the conversation before each."""
+    writer = models[0]
+    if not (
+        isinstance(writer, ConversationWriter) and all(isinstance(one, ConversationWriter) for one in models)
+    ):
+        raise InputError(
+            "a chat endpoint recites turns, and other models recite any sequence; ask them apart"
+        )
+    if options.contexts is not None or options.lengths is not None:
+        raise InputError(
+            "a chat endpoint is given the whole conversation before a turn, so there is no context to choose; leave out --contexts and "
+            "lengths"
+        )
+    suffix, lengths = options.suffix, dict(index.document_lengths())
+    order = arrays(options.seed, "recite", "turns").permutation(np.array(sorted(lengths), dtype=np.int64))
+    most = min(options.per_bucket, options.max_sequences or options.per_bucket)
+    samples, given = list[Sample](), list[IntArray]()
+    unread = 0
+    for document in order.tolist():
+        if len(samples) >= most:
+            break
+        tokens = index.tokens_at(Occurrence(document, 0), lengths[document])
+        begins = _turns_of(writer, index, tokens, suffix)
+        unread += begins is None
+        for begin in begins or ():
+            samples.append(Sample(suffix, 0, 0, document, begin, tokens[begin : begin + suffix]))
+            given.append(tokens[:begin])
+    if not samples:
+        raise NotMeasurableError(
+            f"no conversation of the index has a turn of the assistant with {suffix} tokens or more, so nothing can be recited; "
+            "give a shorter --suffix"
+        )
+    counts = index.counts(np.array([one.tokens for one in samples[:most]], dtype=np.int64)).tolist()
+    samples = [
+        msgspec.structs.replace(one, count=count, bucket=bucket_of(count))
+        for one, count in zip(samples[:most], counts, strict=True)
+    ]
+    which, nothing = np.arange(len(samples)), np.zeros(len(samples), dtype=np.int64)
+    clusters = clusters_of(samples, index)
+    questions = Questions(samples, which, nothing, suffix, clusters, tuple(given[:most]))
+    settings = msgspec.structs.replace(
+        options, contexts=(), lengths=(suffix,), tries=(), hidden_share=None, sample="uniform"
+    )
+    noted = f"{unread:,} documents are not conversations as the chat template writes them"
+    return Planned(questions, settings, (GIVEN_WHOLE, *((noted,) if unread else ())))
+
+
+def _turns_of(
+    model: ConversationWriter, index: CorpusIndex, tokens: IntArray, suffix: int
+) -> list[int] | None:
+    """Where the long enough turns of the assistant in a document begin; None where it is not a conversation."""
+    turns = model.turns_in(index.decode(tokens))
+    if turns is None:
+        return None
+    begins = []
+    for place, turn in enumerate(turns):
+        if place and turn.role == "assistant":
+            before = index.encode(model.before_last(turns[: place + 1]))
+            begin = len(before)
+            # What comes before it must end with a token.
+            if (
+                np.array_equal(tokens[:begin], before)
+                and len(index.encode(turn.content)) >= suffix
+                and index.decode(tokens[begin:]).startswith(turn.content)
+            ):
+                begins.append(begin)
+    return begins

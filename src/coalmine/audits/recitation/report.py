@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from coalmine.audits.recitation.results import RECITATIONS, Group, ModelFacts, Recitation, RecitationTrend
+from coalmine.audits.recitation.records import RECITATIONS, Group, ModelFacts, Recitation, RecitationTrend
 from coalmine.evidence.measures import Measure, Rule
 from coalmine.evidence.run import Run
 from coalmine.records import Estimate

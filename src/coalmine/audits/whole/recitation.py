@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from coalmine.audits.provenance.views import encoded
-from coalmine.audits.recitation.measuring import recite
+from coalmine.audits.recitation.measure import recite
 from coalmine.audits.recitation.options import RecitationOptions
 from coalmine.audits.recitation.questions import longest_prompt
-from coalmine.audits.recitation.results import RECITATIONS
+from coalmine.audits.recitation.records import RECITATIONS
 from coalmine.audits.whole.speeds import LINE, Speeds
 from coalmine.audits.whole.step import Sized, StepRun, Subject, TooLong
 from coalmine.corpus.index.building import build_index

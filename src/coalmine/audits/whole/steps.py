@@ -6,7 +6,7 @@ from coalmine.audits.exposure.results import EXPOSURES
 from coalmine.audits.extraction.results import VERIFIED
 from coalmine.audits.membership.records import MEMBERSHIPS
 from coalmine.audits.provenance.records import PROVENANCES
-from coalmine.audits.recitation.results import RECITATIONS
+from coalmine.audits.recitation.records import RECITATIONS
 from coalmine.audits.whole import canaries, comparing, recitation
 from coalmine.audits.whole.step import AuditStep
 from coalmine.corpus.secrets.results import SCANS

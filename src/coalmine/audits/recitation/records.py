@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,24 +15,16 @@ from coalmine.models.protocols import IntArray
 from coalmine.records import Estimate
 from coalmine.records.contradictions import differences
 from coalmine.records.documents import Document, Origin
-from coalmine.records.estimate import Count, Positive, Share
+from coalmine.records.estimate import Count
 from coalmine.statistics.intervals import clustered_interval
 from coalmine.statistics.trends import Trend
 
-SCHEMA = "coalmine.recitation/1"
+SCHEMA = "coalmine.recitation/2"
 RESULT_FILE = "recitation.json"
 SEQUENCES_FILE = "sequences.parquet"
 _METHOD = "exact binomial"
 _ALONE = "sequences are independent of each other"
 _CLUSTERED = "documents are independent of each other, and a model may recite all sequences of one or none"
-
-
-class SampledShare(msgspec.Struct, frozen=True, kw_only=True):
-    """The share of sequences that come out at least once in this many tries with at least this probability."""
-
-    tries: Positive
-    chance: Share
-    share: Estimate
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,11 +44,8 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     clusters: Count | None = None
     # The exact interval of the share among all such sequences of this very corpus, from which they were drawn independently.
     recited_in_corpus: tuple[float, float] | None = None
-    sampled: tuple[SampledShare, ...] = ()
-    beam: Estimate | None = None
-    among_beams: Estimate | None = None
-    anywhere: Estimate | None = None
-    near: Estimate | None = None
+    # What comes out in other ways than greedy decoding, by their names, such as "best of 3 beams".
+    ways: dict[str, Estimate] = {}
 
 
 class RecitationTrend(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,10 +58,9 @@ class RecitationTrend(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Exclusive(msgspec.Struct, frozen=True, kw_only=True):
-    """How many sequences one model recites, and how many of these each of the others does not."""
+    """How many sequences one model recites at the main context, and how many of these each of the others does not."""
 
     model: str
-    context: int | None
     recited: Count
     of: Count
     not_recited_by: dict[str, int]
@@ -139,9 +127,7 @@ class Recitation(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def main_context(self) -> int | None:
         """The context of the headline: the one with the most sequences, of several the longest; None for masked models."""
-        # All sequences of a context are one group, and no part of them is larger.
-        best = max(self.groups, key=lambda group: (group.recited.n, group.context or 0), default=None)
-        return None if best is None else best.context
+        return main_context(self.groups)
 
     def overall(self, model: str, context: int | None) -> Group | None:
         """All sequences of one context together."""
@@ -153,6 +139,12 @@ class Recitation(msgspec.Struct, frozen=True, kw_only=True):
             ),
             None,
         )
+
+
+def main_context(groups: Sequence[Group]) -> int | None:
+    """The context with the most sequences, of several the longest; all sequences of a context are one group, and no part is larger."""
+    best = max(groups, key=lambda group: (group.recited.n, group.context or 0), default=None)
+    return None if best is None else best.context
 
 
 def asked_model(recitation: Recitation) -> dict[str, Any]:

@@ -1,0 +1,229 @@
+"""The answers of a model as a table, one row per question, and the ways in which a suffix comes out besides greedy decoding.
+
+By sampling, this is (n, p)-discoverable extraction (Measuring memorization in language models via probabilistic extraction, Hayes et
+al., 2024, arXiv:2410.19482): a suffix that sampling writes with probability q comes out at least once in n independent tries with
+probability 1 - (1 - q)^n. All of it is done in logarithms, because q is often far below what a float can hold.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from coalmine.audits.recitation.answers import Answers
+from coalmine.audits.recitation.options import RecitationOptions
+from coalmine.audits.recitation.questions import Questions
+from coalmine.audits.recitation.records import SEQUENCES_FILE
+from coalmine.corpus.index.queries import CorpusIndex
+from coalmine.errors import InputError, MissingExtraError
+from coalmine.models.protocols import FloatArray, IntArray
+from coalmine.storage.files import PRIVATE, sha256_of_file, whole_file
+
+Rows = dict[str, NDArray[Any]]
+# Below this, q and -log(1 - q) are the same float64.
+_SMALL = -60.0
+# Columns that are empty where their number is less than this.
+_LEAST = {"first_miss": 0, "beam_place": 1}
+# Pairs of sequences whose distance is computed side by side.
+_PAIRS_AT_A_TIME = 1 << 14
+
+
+def rows_of(questions: Questions, answers: Answers, index: CorpusIndex, settings: RecitationOptions) -> Rows:
+    """One row per question: where its sequence is, and what the model made of it; no texts."""
+    facts = np.array(
+        [(one.document, one.offset, one.length, one.count, one.bucket) for one in questions.samples],
+        dtype=np.int64,
+    )[questions.which]
+    rows: Rows = {
+        "sequence": questions.which,
+        # Sequences that count together in intervals.
+        "cluster": questions.clusters[questions.which],
+        **dict(zip(("document", "offset", "length", "copies", "bucket"), facts.T, strict=True)),
+        "context": questions.contexts,
+        "recited": answers.recited,
+        "first_miss": answers.first_miss,
+    }
+    if settings.tries:
+        log2 = answers.log2_probabilities[:, 0]
+        rows["log2_probability"] = log2
+        rows |= {f"chance_in_{tries}": chance_in_tries(log2, tries) for tries in settings.tries}
+        rows[f"tries_for_{settings.chance:g}"] = tries_needed(log2, settings.chance)
+    if settings.beam is not None:
+        rows["beam_place"] = answers.beam_place
+    if settings.anywhere:
+        rows["output_copies"] = _output_copies(index, questions, answers.written)
+    if settings.near is not None:
+        truths = np.array([questions.target(question) for question in range(len(questions))], dtype=np.int64)
+        rows["edits"] = edit_distances(answers.written, truths)
+    return rows
+
+
+def ways_of(rows: Rows, settings: RecitationOptions) -> Iterator[tuple[str, str, NDArray[np.bool_]]]:
+    """Each way that was asked for: its name, what a statement says of sequences that come out so, and which these are."""
+    for tries in settings.tries:
+        chance = log2_chance_in_tries(rows["log2_probability"], tries)
+        what = f"come out in {tries:,} tries with a chance of {settings.chance:g} or more"
+        name = "sampled, in 1 try" if tries == 1 else f"sampled, in {tries:,} tries"
+        yield name, what, chance >= np.log2(settings.chance)
+    if settings.beam is not None:
+        yield f"best of {settings.beam} beams", "were the best beam", rows["beam_place"] == 1
+        yield f"among {settings.beam} beams", "were among the beams", rows["beam_place"] >= 1
+    if settings.anywhere:
+        what = "led to an output that follows its prompt somewhere in the corpus"
+        yield "output anywhere in the corpus", what, rows["output_copies"] > 0
+    if settings.near is not None:
+        edits = f"up to {settings.near} edits"
+        yield edits, f"were recited {edits}", rows["edits"] <= settings.near
+
+
+def _output_copies(index: CorpusIndex, questions: Questions, written: IntArray) -> IntArray:
+    """How often each prompt and what was written after it occur together in the corpus."""
+    counts: IntArray = np.zeros(len(questions), dtype=np.int64)
+    for context in np.unique(questions.contexts).tolist():
+        here = np.flatnonzero(questions.contexts == context)
+        prompts = np.array([questions.prompt(question) for question in here.tolist()], dtype=np.int64)
+        whole = np.concatenate([prompts, written[here]], axis=1)
+        # A token that no document has, such as the end of one, occurs nowhere in a sequence.
+        possible = (whole < index.tokenizer.size).all(axis=1)
+        counts[here[possible]] = index.counts(whole[possible])
+    return counts
+
+
+def edit_distances(first: IntArray, second: IntArray) -> IntArray:
+    """The fewest insertions, deletions and replacements of tokens that make row i of `first` into row i of `second`.
+
+    >>> edit_distances(np.array([[1, 2, 3], [1, 2, 3]]), np.array([[2, 3, 4], [1, 2, 3]])).tolist()
+    [2, 0]
+    """
+    parts: list[IntArray] = []
+    for begin in range(0, len(first), _PAIRS_AT_A_TIME):
+        one, other = (rows[begin : begin + _PAIRS_AT_A_TIME] for rows in (first, second))
+        # (columns + 1, pairs): of what was read of `one`, to each beginning of `other`.
+        before = np.repeat(np.arange(other.shape[1] + 1)[:, None], len(one), axis=1)
+        for row in range(one.shape[1]):
+            after = np.empty_like(before)
+            after[0] = row + 1
+            for column in range(other.shape[1]):
+                replaced = before[column] + (one[:, row] != other[:, column])
+                after[column + 1] = np.minimum(np.minimum(after[column], before[column + 1]) + 1, replaced)
+            before = after
+        parts.append(before[-1])
+    return np.concatenate([*parts, np.empty(0, dtype=np.int64)])
+
+
+def log2_chance_in_tries(log2_probability: ArrayLike, tries: float) -> FloatArray:
+    """Log2 of the probability that a suffix of log2 probability `log2_probability` comes out at least once in `tries` tries.
+
+    >>> log2_chance_in_tries([0.0, -1.0, -200.0], 1).tolist()
+    [0.0, -1.0, -200.0]
+    >>> round(float(log2_chance_in_tries(-2000.0, 2.0**40)), 6)
+    -1960.0
+    """
+    # (1 - q)^n = exp(-2^power)
+    power = _log2_rate(log2_probability) + math.log2(tries)
+    result = np.array(power)
+    large = power > _SMALL
+    with np.errstate(over="ignore"):
+        result[large] = np.log2(-np.expm1(-np.exp2(power[large])))
+    return result
+
+
+def chance_in_tries(log2_probability: ArrayLike, tries: float) -> FloatArray:
+    """The probability that a suffix comes out at least once; 0 where it is below what a float can hold.
+
+    >>> chance_in_tries([-1.0, -np.inf], 3).round(6).tolist()
+    [0.875, 0.0]
+    """
+    return np.exp2(log2_chance_in_tries(log2_probability, tries))
+
+
+def tries_needed(log2_probability: ArrayLike, chance: float) -> FloatArray:
+    """The fewest tries in which a suffix comes out at least once with probability `chance` or more; infinite where it never does.
+
+    Whole up to 2^53, and rounded to a float beyond; infinite too where there are more than a float can hold.
+
+    >>> tries_needed([0.0, -1.0, -20.0, -np.inf], 0.5).tolist()
+    [1.0, 1.0, 726818.0, inf]
+    """
+    power = math.log2(-math.log1p(-chance)) - _log2_rate(log2_probability)
+    with np.errstate(over="ignore"):
+        whole = np.array(np.maximum(1.0, np.ceil(np.exp2(power))))
+    given = np.broadcast_to(np.asarray(log2_probability, dtype=np.float64), power.shape)
+    # Rounding in the logarithms can put the answer one try off; the definition decides.
+    for place in np.argwhere(whole < 2.0**40):
+        at = tuple(place)
+        fewer = max(1.0, float(whole[at]) - 1)
+        if chance_in_tries(given[at], fewer) >= chance:
+            whole[at] = fewer
+        elif chance_in_tries(given[at], float(whole[at])) < chance:
+            whole[at] += 1
+    return whole
+
+
+def _log2_rate(log2_probability: ArrayLike) -> FloatArray:
+    """Log2 of -log(1 - q): what one try adds to the exponent of never seeing the suffix; infinite for q = 1."""
+    log2_q = np.asarray(log2_probability, dtype=np.float64)
+    if np.any(np.isnan(log2_q)) or np.any(log2_q > 1e-3):
+        raise InputError("log2 probabilities must be at most 0, and numbers; check the model's scores")
+    log2_q = np.minimum(log2_q, 0.0)
+    rate = np.array(log2_q)
+    large = log2_q > _SMALL
+    own = log2_q[large]
+    with np.errstate(divide="ignore"):
+        # Each keeps its digits on its own side of one half.
+        near_one = np.log(-np.expm1(own * math.log(2)))
+        near_none = np.log1p(-np.exp2(np.minimum(own, -1.0)))
+        rate[large] = np.log2(-np.where(own > -1, near_one, near_none))
+    return rate
+
+
+def save_sequences(folder: Path, answers: Mapping[str, Rows]) -> str:
+    """Write sequences.parquet, readable by its owner only, with the rows of each model by its name; returns its SHA-256."""
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError:
+        raise MissingExtraError("sequences.parquet", "pyarrow", "tables") from None
+    tables = [
+        pa.table(
+            {
+                "model": [model] * len(rows["context"]),
+                **{
+                    name: pa.array(values, mask=values < _LEAST[name]) if name in _LEAST else values
+                    for name, values in rows.items()
+                },
+            }
+        )
+        for model, rows in answers.items()
+    ]
+    with whole_file(folder / SEQUENCES_FILE, mode=PRIVATE) as temporary:
+        with open(temporary, "wb") as stream:
+            parquet.write_table(pa.concat_tables(tables), stream, compression="zstd")
+        return sha256_of_file(temporary)
+
+
+def read_sequences(path: Path) -> Rows:
+    """The columns of a sequences.parquet; 0 for a number that is not there."""
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError:
+        raise MissingExtraError("sequences.parquet", "pyarrow", "tables") from None
+    try:
+        # By its bytes, because a path that is not UTF-8 is not text to pyarrow.
+        with pa.OSFile(os.fsencode(path)) as source:
+            table = parquet.read_table(source)
+    except (pa.ArrowException, OSError) as problem:
+        raise InputError(
+            f"{path} cannot be read as Parquet ({type(problem).__name__}); make the recitation again"
+        ) from None
+    return {
+        name: (table[name].fill_null(0) if name in _LEAST else table[name]).to_numpy()
+        for name in table.column_names
+    }
