@@ -19,8 +19,8 @@ import numpy as np
 
 from coalmine import Estimate, ExposureResult, Format
 from coalmine.audits import Exposures
-from coalmine.audits.comparison.measuring import compare
-from coalmine.audits.comparison.results import Strategy, UtilityMeasure
+from coalmine.audits.comparison.measure import compare
+from coalmine.audits.comparison.records import Strategy, UtilityMeasure
 from coalmine.audits.exposure.results import FormatFacts
 from coalmine.randomness import arrays
 from coalmine.storage.files import whole_file

@@ -6,8 +6,8 @@ import numpy as np
 
 from coalmine import Estimate, ExposureResult
 from coalmine.audits import Exposures
-from coalmine.audits.comparison.results import Strategy
-from coalmine.audits.comparison.sources import given_utility
+from coalmine.audits.comparison.records import Strategy
+from coalmine.audits.comparison.runs import given_utility
 from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.audits.exposure.results import FormatFacts
 from coalmine.randomness import arrays

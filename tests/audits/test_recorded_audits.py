@@ -21,8 +21,8 @@ from coalmine import (
     verify_certificate,
 )
 from coalmine.audits import verify_extraction
-from coalmine.audits.comparison.measuring import compare
-from coalmine.audits.comparison.results import UtilityMeasure
+from coalmine.audits.comparison.measure import compare
+from coalmine.audits.comparison.records import UtilityMeasure
 from coalmine.corpus import build_index
 from recorded import assert_as_recorded, plain
 

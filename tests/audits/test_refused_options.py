@@ -9,7 +9,7 @@ import pytest
 from audits.compared_runs import LESS, MORE, strategy
 from coalmine import CanarySet, ExposureWatch, Format, ScriptedModel, expose, extract, membership_of_scores
 from coalmine.audits import RecitationOptions
-from coalmine.audits.comparison.measuring import compare
+from coalmine.audits.comparison.measure import compare
 from coalmine.audits.recitation.questions import plan_cuts, plan_whole
 from coalmine.audits.recitation.ways import log2_chance_in_tries, tries_needed
 from coalmine.errors import CoalmineError

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from coalmine import CanarySet, Format, ScriptedModel, expose, extract, membership, plant, quantize, unlearn
 from coalmine.audits import compare_runs, crosscheck
-from coalmine.audits.comparison.sources import save_comparison
+from coalmine.audits.comparison.records import COMPARISONS
 from coalmine.audits.extraction.works import SpentSearch
 from coalmine.audits.watching.results import WatchedTraining as Watched
 from coalmine.corpus import build_index, deduplicate, redact, scan
@@ -57,7 +57,7 @@ def _template(kind: str) -> Path:
         watched = Watched(watch={"kind": "exposure", "method": "references"}, trainer="some", watched=moments)
         write_sealed(folder / "exposure-during-training.json", watched)
         both = compare_runs([folder / "references", folder / "exposure"], utility=["1", "2"])
-        save_comparison(both, folder / "comparison")
+        COMPARISONS.save(folder / "comparison", both)
         run = {
             "schema": "coalmine.run/1",
             "command": ["coalmine", "expose"],

@@ -25,7 +25,7 @@ from coalmine import (
     verify_run,
 )
 from coalmine.audits import Review, StepRecord, compare_runs, read_extraction
-from coalmine.audits.comparison.sources import given_utility
+from coalmine.audits.comparison.runs import given_utility
 from coalmine.audits.membership.score_files import read_scores
 from coalmine.cli.index import _lines
 from coalmine.cli.options import words_from

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib.metadata import entry_points
 
-from coalmine.audits.comparison.audit import COMPARISON
+from coalmine.audits.comparison.report import COMPARISON
 from coalmine.audits.defenses.audit import DEFENSES
 from coalmine.audits.disagreement.records import CROSSCHECKS
 from coalmine.audits.exposure.audit import EXPOSURE

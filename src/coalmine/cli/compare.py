@@ -49,25 +49,24 @@ def compare(given: Compare, session: Session) -> None:
     labels, can show that one way of training is to be preferred. Writes comparison.json and run.json. Nothing is measured here;
     run `coalmine expose` on each model first.
     """
-    from coalmine.audits.comparison import table as tables
-    from coalmine.audits.comparison.figures import save_figure
-    from coalmine.audits.comparison.results import COMPARISONS
-    from coalmine.audits.comparison.sources import compare_runs, labeled_runs, save_comparison
+    from coalmine.audits.comparison.records import COMPARISONS
+    from coalmine.audits.comparison.report import comparison_in_words, pairs_table, runs_table, save_figure
+    from coalmine.audits.comparison.runs import compare_runs, labeled_runs
 
     session.into(given.out, COMPARISONS.file)
     if given.figure is not None:
         check_place(given.figure)
     labels, paths = labeled_runs(given.runs)
     comparison = compare_runs(paths, given.options, labels=labels, utility=given.utility or ())
-    path = save_comparison(comparison, given.out)
+    path = COMPARISONS.save(given.out, comparison)
     manifests = sorted({run.manifest_sha256 for run in comparison.runs})
     session.record(seed=given.options.seed, manifests=manifests)
     session.say(
-        tables.comparison_table(comparison),
+        runs_table(comparison).terminal(comparison.runs),
         "",
-        tables.difference_table(comparison),
+        pairs_table(comparison).terminal(comparison.pairs),
         "",
-        *tables.comparison_in_words(comparison),
+        *comparison_in_words(comparison),
         placed("Result", path),
     )
     session.document(comparison)

@@ -10,9 +10,9 @@ from scipy.stats import beta
 
 from audits.compared_runs import LESS, MORE, SIZE_BITS, document, seeds, strategy, strategy_among, varied
 from coalmine import Estimate
-from coalmine.audits.comparison.measuring import compare
+from coalmine.audits.comparison.measure import compare
+from coalmine.audits.comparison.records import COMPARISONS, Strategy, UtilityMeasure
 from coalmine.audits.comparison.references import _error_limits
-from coalmine.audits.comparison.results import COMPARISONS, Strategy, UtilityMeasure
 from coalmine.errors import ContradictionError
 from coalmine.records.documents import write_sealed
 from resealing import resealed

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from audits.compared_runs import MANY, strategy_among
 from coalmine import Estimate
 from coalmine.audits import compare_runs
-from coalmine.audits.comparison.measuring import compare
+from coalmine.audits.comparison.measure import compare
 from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.statistics import paired_difference, unpaired_difference
 

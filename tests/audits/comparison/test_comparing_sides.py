@@ -8,9 +8,9 @@ from scipy.stats import t as student
 from scipy.stats import ttest_ind_from_stats
 
 from audits.compared_runs import LESS, MORE, document, seeds, strategy, varied
-from coalmine.audits.comparison.measuring import compare
-from coalmine.audits.comparison.results import Strategy, UtilityMeasure
-from coalmine.audits.comparison.sides import utility_of_sides
+from coalmine.audits.comparison.measure import compare, utility_relation
+from coalmine.audits.comparison.options import ComparisonOptions
+from coalmine.audits.comparison.records import Strategy, UtilityMeasure
 from coalmine.statistics import run_difference
 from reports.verdict_parts import interval
 
@@ -30,7 +30,7 @@ def side(name, values, grounds=None):
 
 def relation(first, second, *, within=0.02, higher=False, grounds=(None, None)):
     sides = side("a", first, grounds[0]), side("b", second, grounds[1])
-    return utility_of_sides(*sides, equal_within=within, higher_is_better=higher, confidence=0.95)[0]
+    return utility_relation(*sides, ComparisonOptions(equal_within=within, higher_is_better=higher))[0]
 
 
 CLOSE = [2.000, 2.001, 2.002]

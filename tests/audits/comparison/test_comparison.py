@@ -20,10 +20,16 @@ from rich.console import Console
 from audits.compared_runs import LESS, MORE, seeds, strategy, varied
 from coalmine import expose, load_model, plant, train
 from coalmine.audits import compare_runs
-from coalmine.audits.comparison.figures import save_figure, utility_figure
-from coalmine.audits.comparison.measuring import compare
-from coalmine.audits.comparison.sources import given_utility, labeled_runs, save_comparison
-from coalmine.audits.comparison.table import comparison_in_words, comparison_table, difference_table
+from coalmine.audits.comparison.measure import compare
+from coalmine.audits.comparison.records import COMPARISONS
+from coalmine.audits.comparison.report import (
+    comparison_in_words,
+    pairs_table,
+    runs_table,
+    save_figure,
+    utility_figure,
+)
+from coalmine.audits.comparison.runs import given_utility, labeled_runs
 from coalmine.cli.main import app
 from coalmine.corpus import write_embedded_corpus
 from coalmine.errors import InputError, MissingExtraError
@@ -119,7 +125,7 @@ def test_formats_are_never_mixed():
     assert "on `pin {digits:6}`: " in differ.statement
     shown = io.StringIO()
     console = Console(file=shown, width=200)
-    console.print(comparison_table(found), difference_table(found))
+    console.print(runs_table(found).terminal(found.runs), pairs_table(found).terminal(found.pairs))
     assert shown.getvalue().count("key {hex:16}") == 3
     assert "f1" not in shown.getvalue()
     assert [panel.title for panel in utility_figure(found).panels] == ["pin {digits:6}", "key {hex:16}"]
@@ -294,10 +300,9 @@ def test_real_runs_side_by_side(trained, tmp_path):
     records = [json.loads((trained / name / "training.json").read_text()) for name in ("long", "short")]
     for loss, record in zip(losses, records, strict=True):
         assert loss == record["epochs"][record["best_epoch"] - 1]["validation_loss_bits"]
-    saved = save_comparison(found, tmp_path)
-    assert save_comparison(
-        compare_runs([trained / "long", trained / "short"]), tmp_path / "again"
-    ).read_bytes() == (saved.read_bytes())
+    saved = COMPARISONS.save(tmp_path, found)
+    again = compare_runs([trained / "long", trained / "short"])
+    assert COMPARISONS.save(tmp_path / "again", again).read_bytes() == saved.read_bytes()
     assert any("no interval" in line for line in comparison_in_words(found))
 
 

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from coalmine.audits.comparison.results import Strategy
+from coalmine.audits.comparison.records import Strategy
 from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.audits.exposure.estimators import estimator_of
 from coalmine.audits.exposure.results import ExposureResult
@@ -40,10 +40,6 @@ class _Among(NamedTuple):
     # The largest exposure that is possible.
     most: float
     scores: CandidateScores | None
-
-    def error(self, drawn: FloatArray, parts: FloatArray) -> FloatArray:
-        """How far each row of exposures moves a difference, in which each canary has its part."""
-        return np.asarray((drawn - self.values) @ parts[self.places])
 
 
 def _among_others(run: Strategy, results: Sequence[ExposureResult]) -> dict[tuple[str, int], _Among]:
@@ -106,7 +102,11 @@ def difference_errors(
         known = [side.scores.indices.astype(str).tolist() for side in sides if side.scores is not None]
         shared = len(known) == 2 and known[0] == known[1]
         draws = _exposure_draws(sides, chance) if shared else [_exposure_draws([s], chance)[0] for s in sides]
-        errors = [side.error(*drawn) for side, *drawn in zip(sides, draws, weights, strict=True)]
+        # How far each draw moves the difference, in which each canary has its part.
+        errors = [
+            (drawn - side.values) @ part[side.places]
+            for side, drawn, part in zip(sides, draws, weights, strict=True)
+        ]
         if len(sides) == 2 and len(known) < 2 and sides[0].method == sides[1].method:
             # They may be the same others, and how their errors correlate is unknown: the worst case is taken.
             errors = [chance.permutation(np.sort(errors[0]) + np.sort(errors[1]))]

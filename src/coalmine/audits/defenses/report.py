@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from coalmine.audits.comparison.figures import EXPOSURE, frontier, frontier_in_words
+from coalmine.audits.comparison.report import EXPOSURE, frontier, frontier_in_words
 from coalmine.audits.defenses.records import BENCHES, Bench, DefenseRow
 from coalmine.evidence.charts import Axis, Chart, Rows, rounded
 from coalmine.evidence.details import Detail

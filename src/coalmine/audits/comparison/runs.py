@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from coalmine.audits.comparison.measuring import compare
+from coalmine.audits.comparison.measure import compare
 from coalmine.audits.comparison.options import ComparisonOptions
-from coalmine.audits.comparison.results import COMPARISONS, Comparison, Strategy, UtilityMeasure
+from coalmine.audits.comparison.records import Comparison, Strategy, UtilityMeasure
 from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.audits.exposure.estimators import estimator_of
 from coalmine.audits.exposure.results import EXPOSURES
@@ -144,11 +144,6 @@ def scored_others(run: Run) -> dict[str, CandidateScores]:
     used = {facts.format_id: estimator_of(facts.method) for facts in run.all(EXPOSURES)[0].document.formats}
     kinds = {format_id: one.keeps for format_id, one in used.items() if one.among_others}
     return {scores.format_id: scores for scores in candidates if scores.kind == kinds.get(scores.format_id)}
-
-
-def save_comparison(comparison: Comparison, directory: str | os.PathLike[str]) -> Path:
-    """Write comparison.json, which holds no secret; returns its path."""
-    return COMPARISONS.save(directory, comparison)
 
 
 def own_utility(run: Run) -> UtilityMeasure | None:
