@@ -51,7 +51,7 @@ SLOW = {
     "audits/provenance/test_private_targets.py",
     "audits/provenance/test_provenance_audit.py",
     "audits/provenance/test_provenance_endpoints.py",
-    "audits/provenance/test_provenance_findings.py",
+    "audits/provenance/test_report.py",
     "audits/provenance/test_shadows.py",
     "audits/recitation/test_recitation.py",
     "audits/recitation/test_recitation_engines.py",

@@ -275,9 +275,9 @@ def _trained_here(where: str) -> Path | None:
 
 
 def _audit(given: ProvenanceAudit, fitted: Fit | None, reference: list[User], session: Session) -> None:
-    from coalmine.audits.provenance import table as tables
     from coalmine.audits.provenance.measure import audit_provenance
     from coalmine.audits.provenance.records import RESULT_FILE
+    from coalmine.audits.provenance.report import terminal
     from coalmine.audits.provenance.users import AuditedUsers
     from coalmine.storage.files import sha256_of_file
 
@@ -314,17 +314,7 @@ def _audit(given: ProvenanceAudit, fitted: Fit | None, reference: list[User], se
         indexed=indexed,
     )
     for question in result.questions:
-        session.say(
-            tables.question_title(question),
-            "",
-            tables.users_table(result, question, reveal=given.reveal),
-            tables.more_users(result, question) or "",
-            "",
-            tables.statistics_table(result, question),
-            "",
-            *tables.in_plain_words(result, question),
-            "",
-        )
+        session.say(*terminal(result, question, reveal=given.reveal))
     session.say(*noted(result.warnings), placed("Results", session.directory))
     session.document(result if given.reveal else result.without_names())
 

@@ -7,8 +7,8 @@ import pytest
 
 from coalmine import ScriptedModel, audit_provenance
 from coalmine.audits import AuditedUsers, User, UserText
+from coalmine.audits.provenance.report import in_plain_words
 from coalmine.audits.provenance.scores import UserWork, ask_users
-from coalmine.audits.provenance.table import in_plain_words
 from coalmine.audits.provenance.views import _unless_refused
 from coalmine.engines.engine import open_engine
 from coalmine.engines.ledger import Ledger
@@ -109,11 +109,9 @@ def test_that_nobody_could_be_read_is_not_an_answer():
     [question] = found.questions
     assert {row.decision for row in question.rows} == {"not measured"}
     assert question.deciding.calibrated == "nothing"
-    assert in_plain_words(found, question) == [
-        "None of 2 users could be measured, so nothing is known about them."
-    ]
+    assert in_plain_words(found, question) == ["Nothing can be said: none of 2 users could be measured."]
     unread = audit_provenance(TARGET, AuditedUsers([ANN], (), strange))
-    assert "None of 2 non-members could be measured" in in_plain_words(unread, unread.questions[0])[0]
+    assert "none of 2 non-members could be measured" in in_plain_words(unread, unread.questions[0])[0]
     with pytest.raises(InputError, match="give texts that it can read"):
         audit_provenance(TARGET, AuditedUsers(strange))
 

@@ -101,7 +101,7 @@ def test_another_style_on_one_side_cannot_be_interpreted(models):
     [row] = document.questions[0].rows
     assert row.p_value < 1e-6  # the target knows the style, and not these texts
     assert row.decision == "cannot be said"
-    assert "CANNOT BE INTERPRETED, so nothing is known about this person" in said
+    assert "Nothing can be said: " in said
     reason = "he two sides can be told from each other without any model, by their words"
     assert reason in said
     assert reason in finding.evidence

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from coalmine.audits.provenance import policy
 from coalmine.audits.provenance.catalog import CATALOG
 from coalmine.audits.provenance.data_findings import provenance_data_findings
-from coalmine.audits.provenance.deciding import cannot_be_decided, sides_of
-from coalmine.audits.provenance.figures import provenance_figures
 from coalmine.audits.provenance.findings import (
     CODES,
     KNOWN,
@@ -18,14 +16,11 @@ from coalmine.audits.provenance.findings import (
     provenance_suspicions,
 )
 from coalmine.audits.provenance.fit import FITS
-from coalmine.audits.provenance.records import PROVENANCES, Asks, Provenance, Question
-from coalmine.audits.provenance.report import RULES, measures
-from coalmine.audits.provenance.table import decision_of, in_plain_words, question_title, strongest_first
+from coalmine.audits.provenance.records import PROVENANCES
+from coalmine.audits.provenance.report import RULES, details, figures, measures
 from coalmine.evidence.audit import Audit, NotTested
-from coalmine.evidence.details import Detail, Search
 from coalmine.evidence.findings import Finding, first
 from coalmine.evidence.replies import RECOGNIZED, TRAINED_ON, Reply, Tone, Topic
-from coalmine.evidence.run import Run
 
 SECTION = "Users"
 _UNKNOWN = "Cannot be said"
@@ -123,118 +118,6 @@ def _sentences(findings: Sequence[Finding]) -> Iterator[str]:
         yield f"{NOT_SAID['texts']}."
 
 
-def _details(run: Run, reveal: bool) -> Iterator[Detail]:
-    """Users and statistics of each question, and what was checked about the data; names are masked unless the report reveals them."""
-    for _, document in run.all(PROVENANCES):
-        for question in document.questions:
-            yield _users(document, question, reveal)
-            yield _statistics(document, question)
-            yield from _blind(document, question.asks)
-
-
-def _users(document: Provenance, question: Question, reveal: bool) -> Detail:
-    names, by = document.names(reveal=reveal), document.settings.by
-    decide = decision_of(document, question)
-    decisions = list(dict.fromkeys(decide(row) for row in question.rows))
-    return Detail(
-        section=SECTION,
-        title=question_title(question),
-        note=" ".join(in_plain_words(document, question)),
-        columns=(
-            by,
-            "decision",
-            "score",
-            "p-value",
-            "adjusted p-value",
-            "texts",
-            "tokens",
-            "unknown words",
-            "because",
-        ),
-        rows=[
-            (
-                names[row.user],
-                decide(row),
-                row.score,
-                row.p_value,
-                row.adjusted_p_value,
-                row.texts,
-                row.tokens,
-                row.unknown_tokens,
-                row.why,
-            )
-            for row in strongest_first(question)
-        ],
-        caption=f"{by.capitalize()}s, the strongest evidence first",
-        search=Search(
-            name=f"{by}s-{question.asks}",
-            column="decision",
-            label="Decision",
-            choices={one: one for one in decisions},
-        ),
-    )
-
-
-def _statistics(document: Provenance, question: Question) -> Detail:
-    said = not cannot_be_decided(document, question)
-    rows: list[tuple[Any, ...]] = []
-    for one in question.statistics:
-        truth = one.detection
-        rates = (None, None, None, None)
-        if truth is not None:
-            rates = tuple(  # type: ignore[assignment]  # four of them
-                rate.statement for rate in (truth.auc, truth.accuracy, truth.precision, truth.recall)
-            )
-        rows.append(
-            (
-                one.name,
-                one.decides,
-                one.calibrated,
-                one.found,
-                one.p_value if said else None,
-                *rates,
-                one.not_applicable,
-            )
-        )
-    columns = (
-        "statistic",
-        "decides",
-        "calibrated on",
-        "found",
-        "p-value of all",
-        "AUC",
-        "accuracy",
-        "precision",
-        "recall",
-    )
-    return Detail(
-        section=SECTION,
-        title=f"Statistics: {question_title(question)}",
-        columns=(*columns, "not applicable"),
-        rows=rows,
-        caption="Statistics and what each found",
-    )
-
-
-def _blind(document: Provenance, asks: Asks) -> Iterator[Detail]:
-    blind = document.blind(asks)
-    if blind is None:
-        return
-    every = [
-        ("all together", blind.auc, blind.p_value),
-        *((one.name, one.auc, one.p_value) for one in blind.groups),
-    ]
-    yield Detail(
-        section=SECTION,
-        title="Telling {} from {} without any model".format(*sides_of(document, asks)),
-        note="If words, lengths, dates or numbers of texts tell the two groups apart, a model is not needed to do so, and its scores say "
-        "nothing about training.",
-        columns=("by", "AUC", "low", "high", "p-value", "statement"),
-        rows=[(name, auc.value, auc.low, auc.high, p_value, auc.statement) for name, auc, p_value in every],
-        caption="The blind baseline" if asks == "texts" else "The blind baseline of other texts",
-    )
-
-
 PROVENANCE = Audit(
     name="provenance",
     command="coalmine provenance",
@@ -250,8 +133,8 @@ PROVENANCE = Audit(
     remarks=provenance_data_findings,
     replies=_replies,
     sentences=_sentences,
-    figures=provenance_figures,
-    details=_details,
+    figures=figures,
+    details=details,
     policy=policy.SECTION,
     measures=measures,
     rules=RULES,

@@ -1,10 +1,19 @@
-"""What reports and the gate learn about users: whose text was used for training, and whether anything else explains their scores."""
+"""What reports and the gate learn about users: whose text was used for training, and whether anything else explains their scores.
+
+The figures are after Figures 5 to 7 of Auditing Data Provenance in Text-Generation Models, Song and Shmatikov, 2019, arXiv:1811.00513.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
+import msgspec
+
+from coalmine.audits.provenance.blind_baseline import GroupResult
 from coalmine.audits.provenance.deciding import (
+    cannot_be_decided,
     not_interpretable,
     overlap_words,
     person_words,
@@ -12,13 +21,27 @@ from coalmine.audits.provenance.deciding import (
     sides_of,
     told_apart,
 )
-from coalmine.audits.provenance.records import PROVENANCES, Asks, Provenance, Question
+from coalmine.audits.provenance.records import (
+    PROVENANCES,
+    Asks,
+    Provenance,
+    Question,
+    StatisticFacts,
+    UserRow,
+)
 from coalmine.audits.provenance.users import counted, listed
-from coalmine.evidence.measures import Measure, Rule
+from coalmine.evidence.charts import PALETTE, Axis, Chart, Marks, Rows, intervals, rounded, thinned
+from coalmine.evidence.details import Detail, Search
+from coalmine.evidence.measures import Measure, Rule, decide
 from coalmine.evidence.run import Run
+from coalmine.evidence.tables import Column, Table
+from coalmine.grouped import grouped
 from coalmine.records import Estimate
 from coalmine.visible import visible
 
+SECTION = "Users"
+# The most users that a terminal shows for each question, and that a figure draws of each kind.
+MOST_ROWS, MOST_DRAWN = 30, 1_000
 # If the upper limit of the area is below this, the two groups can hardly be told apart without a model.
 HARMLESS_AUC = 0.6
 # The share of texts within the time of the other group, which is near 0.98 for groups of the same time.
@@ -28,6 +51,24 @@ REPEATED = 0.01
 # How severe a remark about the data is.
 _SPOILS, _BLURS, _TELLS = 1.0, 0.5, 0.0
 _ABOUT: dict[Asks, str] = {"texts": "these very texts", "user": "other texts by them"}
+_ASKS: dict[Asks, str] = {
+    "texts": "Are these very texts in it?",
+    "user": "Did these users take part, by other texts of theirs?",
+}
+SUSPECTS, NON_MEMBERS = "suspects", "non-members"
+_SIDES = ((SUSPECTS, ""), (NON_MEMBERS, "non_members_"))
+_COLORS = {SUSPECTS: PALETTE[1], NON_MEMBERS: PALETTE[0]}
+_FOUND, _NOT_FOUND, _NOT_DECIDED = "suspects, found", "suspects, not found", "suspects, not decided"
+# The one person's, of whom no text is decided about by itself.
+_TEXTS = "texts that may have been used"
+_KINDS = {
+    _FOUND: PALETTE[1],
+    _NOT_FOUND: PALETTE[2],
+    _NOT_DECIDED: PALETTE[6],
+    _TEXTS: PALETTE[1],
+    NON_MEMBERS: PALETTE[0],
+}
+_WORDS = (("frequent", "The most frequent {} of words"), ("rare", "All other words"))
 
 
 def measures(run: Run) -> Iterator[Measure]:
@@ -256,3 +297,402 @@ RULES = (
         also="provenance.known",
     ),
 )
+
+
+def question_title(question: Question) -> str:
+    """What was asked, in words."""
+    person = question.own_texts is not None
+    return "Were texts of this person used to train it?" if person else _ASKS[question.asks]
+
+
+def shown_by_itself(document: Provenance, question: Question) -> bool:
+    """Whether a report of this result alone would say that chance does not explain the scores."""
+    answer = _answer(document, question, 0)
+    return decide([answer]).shows(answer)
+
+
+def in_plain_words(document: Provenance, question: Question) -> list[str]:
+    """The answer to a question in sentences: who is found, what so many non-members can show, and what it does not mean."""
+    answer, by = _answer(document, question, 0), document.settings.by
+    left_out = [] if document.left_out is None else [visible(document.left_out)]
+    if not answer.is_measured:
+        return [f"Nothing can be said: {answer.estimate.statement if answer.estimate else ''}.", *left_out]
+    shown, found = decide([answer]).shows(answer), question.found()
+    if by == "person":
+        return [*person_words(document, question, shown=shown), *left_out]
+    said = [f"{answer.words[:1].upper()}{answer.words[1:]}."]
+    if found and not shown:
+        said.append("That MAY BE CHANCE.")
+    elif found:
+        rate = f"{100 * document.settings.fdr:g}%"
+        said.append(f"On average, at most {rate} of such findings are wrong names.")
+    elif shown:
+        said.append(
+            f"But taken together, texts of some of these {by}s were used, and it cannot be said whose."
+        )
+    missing = sum(row.score is None for row in question.rows)
+    if missing:
+        said.append(f"{counted(missing, by)} could not be measured, and nothing is known about them.")
+    if len(found) < len(question.rows):
+        said.append(f"A {by} that is not found may still be in the training data.")
+    return [*said, *left_out]
+
+
+def terminal(document: Provenance, question: Question, *, reveal: bool = False) -> list[Any]:
+    """A question, the users with the strongest evidence, what each statistic found, and the answer in words."""
+    more = len(question.rows) - MOST_ROWS
+    by = document.settings.by
+    return [
+        question_title(question),
+        "",
+        users_table(document, question, reveal=reveal).terminal(strongest_first(question)[:MOST_ROWS]),
+        f"And {counted(more, by)} more, in provenance.json." if more > 0 else "",
+        "",
+        statistics_table(document, question).terminal(question.statistics),
+        "",
+        *in_plain_words(document, question),
+        "",
+    ]
+
+
+def strongest_first(question: Question) -> list[UserRow]:
+    """Users by their p-value, then by their score; those who could not be measured last."""
+
+    def place(row: UserRow) -> tuple[float, float]:
+        no_score = math.inf if row.score is None else -row.score
+        return (math.inf if row.p_value is None else row.p_value, no_score)
+
+    return sorted(question.rows, key=place)
+
+
+def users_table(document: Provenance, question: Question, *, reveal: bool = False) -> Table[UserRow]:
+    """A row per user, with names masked unless they are revealed, and what is decided given everything that is known."""
+    names, instead = document.names(reveal=reveal), dict[str, str]()
+    if question.deciding is not None and question.deciding.calibrated == "shadows":
+        instead = {"found": "member side", "not found": "other side"}
+    elif not shown_by_itself(document, question):
+        instead = {"found": "may be chance"}
+    return Table(
+        (
+            Column(document.settings.by, lambda row: names[row.user]),
+            Column("decision", lambda row: instead.get(row.decision, row.decision)),
+            Column("score", lambda row: row.score),
+            Column("p-value", lambda row: row.p_value, "p", "p"),
+            Column("adjusted p-value", lambda row: row.adjusted_p_value, "p", "adjusted p"),
+            Column("texts", lambda row: row.texts),
+            Column("tokens", lambda row: row.tokens),
+            Column("unknown words", lambda row: row.unknown_tokens, short=""),
+            Column("because", lambda row: row.why),
+        )
+    )
+
+
+def statistics_table(document: Provenance, question: Question) -> Table[StatisticFacts]:
+    """What each statistic found, and how well, where the truth is known; nothing is found by scores that cannot be interpreted."""
+    said = not cannot_be_decided(document, question)
+    calibrated = {"non-members": "", "shadows": "calibrated on shadows", "nothing": "nobody to compare with"}
+
+    def remark(one: StatisticFacts) -> str:
+        if one.not_applicable is not None:
+            return f"not applicable: {one.not_applicable}"
+        return ", ".join(filter(None, [calibrated[one.calibrated], "decides" if one.decides else ""]))
+
+    def rate(name: str) -> Column[StatisticFacts]:
+        return Column(
+            name, lambda one: None if one.detection is None else getattr(one.detection, name.lower())
+        )
+
+    return Table(
+        (
+            Column("statistic", lambda one: one.name),
+            Column("found", lambda one: one.found),
+            Column("p-value of all", lambda one: one.p_value if said else None, "p", "p of all"),
+            *map(rate, ("AUC", "accuracy", "precision", "recall")),
+            Column("remark", remark),
+        )
+    )
+
+
+_BLIND: Table[tuple[str, GroupResult]] = Table(
+    (
+        Column("by", lambda row: row[0]),
+        Column("AUC", lambda row: row[1].auc),
+        Column("p-value", lambda row: row[1].p_value, "p"),
+        Column("statement", lambda row: row[1].auc.statement),
+    )
+)
+
+
+def details(run: Run, reveal: bool) -> Iterator[Detail]:
+    """Users and statistics of each question, and what was checked about the data."""
+    for _, document in run.all(PROVENANCES):
+        for question in document.questions:
+            by, asks, title = document.settings.by, question.asks, question_title(question)
+            table, rows = users_table(document, question, reveal=reveal), strongest_first(question)
+            decisions = dict.fromkeys(row[1] for row in table.data(rows)[1])
+            yield table.detail(
+                rows,
+                section=SECTION,
+                title=title,
+                note=" ".join(in_plain_words(document, question)),
+                caption=f"{by.capitalize()}s, the strongest evidence first",
+                search=Search(
+                    name=f"{by}s-{asks}",
+                    column="decision",
+                    label="Decision",
+                    choices={one: one for one in decisions},
+                ),
+            )
+            yield statistics_table(document, question).detail(
+                question.statistics,
+                section=SECTION,
+                title=f"Statistics: {title}",
+                caption="Statistics and what each found",
+            )
+            blind = document.blind(asks)
+            if blind is not None:
+                every = GroupResult(name="all", auc=blind.auc, p_value=blind.p_value)
+                yield _BLIND.detail(
+                    [
+                        (f"{one.name} together" if one.name == "all" else one.name, one)
+                        for one in (every, *blind.groups)
+                    ],
+                    section=SECTION,
+                    title="Telling {} from {} without any model".format(*sides_of(document, asks)),
+                    note="If words, lengths, dates or numbers of texts tell the two groups apart, a model is not needed to do so, and its "
+                    "scores say nothing about training.",
+                    caption="The blind baseline" if asks == "texts" else "The blind baseline of other texts",
+                )
+
+
+def figures(run: Run) -> Iterator[Chart | None]:
+    """The figures of each provenance.json of a run, as far as it has numbers for them."""
+    results = run.all(PROVENANCES)
+    for place, (_, document) in enumerate(results):
+        for draw in (_scores, _statistics, _ranks, _log_probabilities, _ablation):
+            chart = draw(document)
+            if chart is not None and len(results) > 1:
+                title = f"{chart.title} (by {document.settings.by})"
+                chart_id = f"{chart.id}-{place + 1}" if place else chart.id
+                chart = msgspec.structs.replace(chart, id=chart_id, title=title)
+            yield chart
+
+
+def _scores(document: Provenance) -> Chart | None:
+    """The scores of suspects and of non-members by the deciding statistic, one panel per question; None without any."""
+    by = "text" if document.settings.by == "person" else document.settings.by
+    rows, drawn, notes = Rows(), Rows(), dict[str, str]()
+    for question in document.questions:
+        title = question_title(question)
+        every = [{"question": title, **row} for row in _scored(document, question)]
+        kinds = grouped((row["kind"], row) for row in every)
+        own = [
+            kinds[kind][at]
+            for kind in _KINDS
+            if kind in kinds
+            for at in thinned(len(kinds[kind]), MOST_DRAWN)
+        ]
+        if every:
+            statistic = "" if question.deciding is None else f"Scores are those of {question.deciding.name}."
+            few = "" if len(own) == len(every) else f" {len(own):,} of {len(every):,} {by}s are drawn."
+            notes[title] = f"{statistic}{few}".strip()
+        rows += every
+        drawn += own
+    if not rows:
+        return None
+    columns = ("question", "user", "kind", "score", "p-value", "adjusted p-value")
+    return Chart(
+        id="provenance-scores",
+        title=f"Audit scores of {by}s",
+        caption=f"Each line is a {by}; further to the right means more like the training data. Suspects are found by how "
+        f"few non-members score as high, at a false-discovery rate of {100 * document.settings.fdr:g}%"
+        ", or, without non-members, by the side of the audit classifier.",
+        rows=drawn,
+        columns=("question", by, "group", *columns[3:]),
+        data=tuple(tuple(row.get(name) for name in columns) for row in rows),
+        x=Axis(column="score", grid=False),
+        y=Axis(column="kind", title="", scales=("names",)),
+        marks=(Marks(kind="ticks", shows=columns[1:]),),
+        color="kind",
+        colors=_KINDS,
+        legend="",
+        panel="question",
+        notes=notes,
+        height=60 * len({row["kind"] for row in drawn}),
+        leads=True,
+    )
+
+
+def _scored(document: Provenance, question: Question) -> Rows:
+    """Suspects, the strongest first, and non-members, who have no names here."""
+    deciding = question.deciding
+    nobody = {"user": "", "p-value": None, "adjusted p-value": None}
+    others = () if deciding is None else deciding.non_member_scores
+    rest: Rows = [{**nobody, "kind": NON_MEMBERS, "score": rounded(score, 6)} for score in reversed(others)]
+    if question.own_texts is not None:
+        own = () if deciding is None else deciding.own_scores
+        return [{**nobody, "kind": _TEXTS, "score": rounded(score, 6)} for score in reversed(own)] + rest
+    kinds = {"found": _FOUND, "not found": _NOT_FOUND}
+    names, decisions = users_table(document, question).columns[:2]
+    rows: Rows = [
+        {
+            "user": names.value(row),
+            "kind": kinds.get(decisions.value(row), _NOT_DECIDED),
+            "score": rounded(row.score, 6),
+            "p-value": rounded(row.p_value, 6),
+            "adjusted p-value": rounded(row.adjusted_p_value, 6),
+        }
+        for row in strongest_first(question)
+        if row.score is not None
+    ]
+    return rows + rest if rows else []
+
+
+def _statistics(document: Provenance) -> Chart | None:
+    """The AUC of each statistic with its interval, where the truth is known."""
+    rows: Rows = [
+        {
+            "question": question_title(question),
+            "asked": _ABOUT[question.asks],
+            "statistic": one.name,
+            "AUC": rounded(one.detection.auc.value),
+            "low": rounded(one.detection.auc.low),
+            "high": rounded(one.detection.auc.high),
+            "users": one.detection.auc.n,
+        }
+        for question in document.questions
+        for one in question.statistics
+        if one.detection is not None and one.detection.auc.value is not None
+    ]
+    if not rows:
+        return None
+    columns = ("question", "statistic", "AUC", "low", "high", "users")
+    questions, statistics = (len({row[name] for row in rows}) for name in ("asked", "statistic"))
+    return Chart(
+        id="provenance-statistics",
+        title="Statistics beside each other",
+        caption=f"The area under the ROC curve of each statistic, with {100 * document.settings.confidence:g}% intervals over "
+        f"{document.settings.by}s; the dashed line is guessing. Only one of them decides, which was chosen before any score was seen.",
+        rows=rows,
+        columns=columns,
+        x=Axis(column="AUC", domain=(min(0.4, *(row["low"] for row in rows)), 1)),
+        y=Axis(column="statistic", title="", scales=("names",), beside="asked"),
+        marks=(
+            Marks(kind="rule", rows=[{"AUC": 0.5}], y="", dashed=True),
+            intervals("low", "high", x=True),
+            Marks(kind="points", shows=columns),
+        ),
+        color="asked",
+        height=26 * statistics * (1 + questions),
+    )
+
+
+def _ranks(document: Provenance) -> Chart | None:
+    """The ranks that the target gives to words, by how frequent they are; None where ranks are not known."""
+    place = "place in the table of word frequencies"
+    rows: Rows = [
+        {
+            "group": name,
+            place: group.frequency_rank,
+            **dict(zip(("mean rank", "low", "high"), (rounded(one, 2) for one in ranks), strict=True)),
+        }
+        for group in document.words
+        for name, ranks in ((SUSPECTS, group.suspects), (NON_MEMBERS, group.non_members))
+        if ranks is not None
+    ]
+    caption = (
+        "The mean rank that the model gives to words (lower means likelier), from the most frequent words on the left to the rarest, "
+        f"with {100 * document.settings.confidence:g}% intervals over {document.settings.by}s. Models rank rare words higher where they "
+        "saw them in training."
+    )
+    return _of_words(
+        "provenance-words",
+        "Ranks of frequent and of rare words",
+        caption,
+        rows,
+        Axis(column=place, format="~%", grid=False),
+        Axis(column="mean rank"),
+        (Marks(kind="area", y="low", y_to="high"), Marks(kind="line")),
+    )
+
+
+def _log_probabilities(document: Provenance) -> Chart | None:
+    """Histograms of the log-probabilities of frequent words and of others; None where they are not known."""
+    found = document.log_probabilities
+    rows: Rows = []
+    for kind, words in () if found is None else _WORDS:
+        for name in (SUSPECTS, NON_MEMBERS):
+            shares = getattr(found, f"{name.replace('-', '_')}_{kind}")
+            width = (found.least_bits if found else 0.0) / max(1, len(shares))
+            rows += [
+                {
+                    "words": words.format("fifth"),
+                    "group": name,
+                    "from (bits)": rounded((place + 1) * width, 3),
+                    "to (bits)": rounded(place * width + 0.0, 3),
+                    "share": rounded(share, 6),
+                }
+                for place, share in enumerate(shares)
+            ]
+    return _of_words(
+        "provenance-log-probabilities",
+        "Probabilities of frequent and of rare words",
+        "How often words have each log-probability, as a share of all words of the group; the leftmost bin also has what is less "
+        "likely. Where the two groups differ in rare words and not in frequent ones, rare words were memorized.",
+        rows,
+        Axis(column="from (bits)", title="log2 probability (bits)", grid=False),
+        Axis(column="share", title="share of words", format="~%"),
+        (Marks(kind="bars", x_to="to (bits)"),),
+    )
+
+
+def _ablation(document: Provenance) -> Chart | None:
+    """How well words are predicted while hidden units are set to zero; None where that was not tried."""
+    rows: Rows = [
+        {
+            "words": words.format("tenth"),
+            "group": name,
+            "share of units": rounded(point.ablated),
+            "accuracy": rounded(getattr(point, side + kind)),
+        }
+        for kind, words in _WORDS
+        for name, side in _SIDES
+        for point in document.ablation
+        if getattr(point, side + kind) is not None
+    ]
+    return _of_words(
+        "provenance-ablation",
+        "Ablation",
+        "How often the model predicts the next word of some texts while a random share of its last hidden layer is set to zero. What was "
+        "memorized depends on single units: where suspects were trained on, their rare words are predicted more often than those of "
+        "non-members, and are forgotten first.",
+        rows,
+        Axis(column="share of units", title="share of hidden units set to zero", format="~%", grid=False),
+        Axis(column="accuracy", format="~%"),
+        (Marks(kind="line"),),
+    )
+
+
+def _of_words(
+    chart_id: str, title: str, caption: str, rows: Rows, x: Axis, y: Axis, marks: tuple[Marks, ...]
+) -> Chart | None:
+    """A figure about the words of suspects and of non-members, with a panel for frequent and for other words where rows have one."""
+    if not rows:
+        return None
+    panel = "words" if "words" in rows[0] else ""
+    columns = tuple(rows[0])
+    shown = msgspec.structs.replace(marks[-1], shows=columns[1:] if panel else columns)
+    return Chart(
+        id=chart_id,
+        title=title,
+        caption=caption,
+        rows=rows,
+        columns=columns,
+        x=x,
+        y=y,
+        marks=(*marks[:-1], shown),
+        color="group",
+        colors=_COLORS,
+        panel=panel,
+        height=200 if panel else 280,
+    )

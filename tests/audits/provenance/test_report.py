@@ -1,0 +1,397 @@
+"""What reports and the gate say of users: found within the error budget, nobody cleared, names masked, and bad data silences the audit."""
+
+import io
+import json
+import re
+
+import msgspec
+import numpy as np
+import pytest
+from rich.console import Console
+
+from coalmine import Estimate
+from coalmine.audits import ProvenanceOptions
+from coalmine.audits.provenance import report
+from coalmine.audits.provenance.blind_baseline import BlindBaseline
+from coalmine.audits.provenance.data_checks import DataChecks
+from coalmine.audits.provenance.deciding import decided, decided_again
+from coalmine.audits.provenance.users import masked_names
+from coalmine.evidence.measures import LEVEL
+from coalmine.randomness import arrays
+from coalmine.records.contradictions import differences
+from coalmine.reports.judge import findings_of
+from coalmine.reports.limits import check, parse_policy
+from coalmine.reports.page.html import report_page
+from coalmine.reports.screen import conclusion_of
+from reports import provenance_runs as made
+
+MEMBERS = ("person1@example.org", "person3@example.org")
+NOBODY = (0.1, 0.0, -1.0, -2.0)
+SPOILED = {"blind_baseline": made.blind(4, 199, 0.95, 0.001)}
+OTHERS_SPOILED = {"others_blind_baseline": made.blind(4, 199, 0.95, 0.001)}
+OTHER_TIMES = made.times(others=("2019-01-01", "2019-02-01"), within=(0.0, 0.0))
+# p = 0.04, which the audit accepts and the report does not.
+MAY_BE_CHANCE = made.provenance((9.0,), tuple(range(-24, 0)))
+
+
+def of(*documents):
+    return [one for one in findings_of(made.run_of(*documents)) if one.key.startswith("provenance.")]
+
+
+def the(findings, key="provenance.users"):
+    (one,) = [one for one in findings if one.key == key]
+    return one
+
+
+def answer(*documents):
+    return conclusion_of(findings_of(made.run_of(*documents))).answers[0].answer
+
+
+def ruled(*documents):
+    (rule,) = check(made.run_of(*documents), parse_policy("[provenance]\nno_user_found = true")).rules
+    return rule
+
+
+def printed(document):
+    console = Console(file=io.StringIO(), width=400, legacy_windows=False)
+    for part in report.terminal(document, document.questions[0]):
+        console.print(part)
+    return console.file.getvalue()
+
+
+def whole(**parts):
+    return made.provenance(others=(1.0, 9.0, 0.0, None), members=MEMBERS, ablation=True, **parts)
+
+
+@pytest.mark.parametrize(
+    ("document", "code", "severity", "status", "answered", "gate"),
+    [
+        (made.provenance(), "CM601", "high", "found", "Found: 2 of 4", "broken"),
+        (made.provenance(NOBODY), "CM618", "info", "not_measured", "Nobody's is shown", "holds"),
+        (MAY_BE_CHANCE, "CM618", "info", "not_measured", "Nobody's is shown", "not_shown"),
+        # The report accepts 0.01, and the audit asked for 0.001: somebody whom nobody can name.
+        (
+            made.provenance((9.0, 8.0, 0.0, 0.0), fdr=0.001),
+            "CM601",
+            "medium",
+            "found",
+            "Somebody's who was asked about",
+            "broken",
+        ),
+        (made.provenance((9.0,) * 10, (0.0,) * 15), "CM601", "medium", "found", None, "broken"),
+        (made.provenance(**SPOILED), "CM618", "info", "not_measured", "Nobody's is shown", "not_shown"),
+        (made.provenance(non_members=()), "CM618", "info", "not_measured", None, "not_shown"),
+        (
+            made.provenance(non_members=(), classifier=made.FirstFeature()),
+            "CM618",
+            "info",
+            "not_measured",
+            None,
+            "not_shown",
+        ),
+        (
+            made.provenance(reference=False, moments=False),
+            "CM618",
+            "info",
+            "not_measured",
+            None,
+            "not_shown",
+        ),
+        (made.provenance((None, None)), "CM618", "info", "not_measured", None, "not_shown"),
+        # Nobody could have been found.
+        (made.provenance(NOBODY, (0.0,) * 9), "CM618", "info", "not_measured", None, "not_shown"),
+        (made.provenance((0.0,), tuple(range(38))), "CM618", "info", "not_measured", None, "not_shown"),
+        (made.provenance((0.0,), tuple(range(39))), "CM618", "info", "not_measured", None, "holds"),
+        (made.provenance((0.0,) * 9, (0.0,) * 199), "CM618", "info", "not_measured", None, "not_shown"),
+    ],
+)
+def test_findings_screen_and_gate_agree_on_what_is_shown(document, code, severity, status, answered, gate):
+    found = the(of(document))
+    assert (found.code, found.severity, found.status) == (code, severity, status)
+    assert answered in {None, answer(document)}
+    rule = ruled(document)
+    assert rule.outcome == gate
+    assert bool(rule.settle) == (gate == "not_shown")
+    assert not any("person" in one.evidence + "".join(one.subject) for one in of(document))
+
+
+def test_users_who_could_not_be_measured_clear_nobody_and_hide_nobody():
+    assert ruled(made.provenance((0.0, None))).outcome == "not_shown"
+    assert ruled(made.provenance((9.0, 8.0, None, None))).outcome == "broken"
+    missing = [one for one in of(made.provenance((9.0, 8.0, None, 0.0))) if one.code == "CM618"]
+    assert "1 of 4 users could not be measured (user 3: the texts have no token that the model knows)" in (
+        missing[0].evidence
+    )
+    policy = parse_policy('require = ["provenance"]')
+    for run, outcome in (
+        (made.run_of(), "not_shown"),
+        (made.run_of(made.provenance()), "holds"),
+        (made.run_of(made.provenance((9.0, None))), "not_shown"),
+    ):
+        assert check(run, policy).rules[0].outcome == outcome
+
+
+def test_the_two_questions_and_several_results_are_tests_of_their_own():
+    document = made.provenance(others=(0.0, 0.1, 0.2, 0.3))
+    assert [one.status for one in of(document) if one.key == "provenance.users"] == ["found", "not_measured"]
+    assert ruled(document).outcome == "broken"
+    tests = [one for one in report.measures(made.run_of(document, document)) if one.p_value is not None]
+    assert [one.test for one in tests] == [
+        ("provenance", number, asks) for number in "01" for asks in ("texts", "user")
+    ]
+    assert tests[0].p_value == document.questions[0].deciding.p_value == pytest.approx(0.00117, rel=1e-2)
+    silent = of(made.provenance(statistic="rmia"), made.provenance())
+    assert {one.status for one in silent if one.key == "provenance.users"} == {"found", "not_measured"}
+
+
+def test_known_members_are_recognized_and_not_accused():
+    members = [f"person{place}@example.org" for place in range(1, 5)]
+    document = made.provenance((9.0, 8.0, 9.0, 9.0), members=members)
+    found = the(of(document), "provenance.known")
+    assert (found.code, found.severity, found.status) == ("CM603", "high", "found")
+    assert (answer(document), ruled(document).outcome) == ("Yes: 4 of 4", "broken")
+    assert "recall is 1.000" in found.evidence
+    truth = the(of(made.provenance(members=MEMBERS)))
+    assert "recall is 0.500" in truth.evidence
+
+
+@pytest.mark.parametrize(
+    ("parts", "silent"),
+    [
+        ({**SPOILED, "others": (9.0,) * 4}, "texts"),
+        ({**OTHERS_SPOILED, "others": (9.0,) * 4}, "user"),
+        ({"checks": DataChecks(time_ranges=OTHER_TIMES), "others": (9.0,) * 4}, "texts"),
+        ({"checks": DataChecks(others_time_ranges=OTHER_TIMES), "others": (9.0,) * 4}, "user"),
+        ({"checks": DataChecks(overlaps=(made.overlap(users=1),)), "others": (9.0,) * 4}, "texts"),
+        (
+            {
+                "checks": DataChecks(overlaps=(made.overlap("suspects", "others", texts=5),)),
+                "others": (9.0,) * 4,
+            },
+            "user",
+        ),
+        (
+            {
+                "checks": DataChecks(overlaps=(made.overlap("others", "non-members", texts=5),)),
+                "others": (9.0,) * 4,
+            },
+            "user",
+        ),
+        (
+            {
+                "checks": DataChecks(overlaps=(made.overlap("non-members", "reference", texts=5),)),
+                "others": (9.0,) * 4,
+            },
+            "",
+        ),
+    ],
+)
+def test_each_question_is_silenced_by_what_is_wrong_with_its_own_texts(parts, silent):
+    run = made.run_of(made.provenance(**parts))
+    tested = {one.test[2] for one in report.measures(run) if one.p_value is not None}
+    assert tested == {"texts", "user"} - {silent} if silent else not tested
+    remarks = [one for one in findings_of(run) if one.key in {"provenance.apart", "provenance.shared"}]
+    assert ("medium", "found") in {(one.severity, one.status) for one in remarks}
+
+
+@pytest.mark.parametrize(
+    ("parts", "key", "severity", "status"),
+    [
+        ({"blind_baseline": made.blind(200, 200, 0.5, 0.7)}, "provenance.apart", "pass", "clear"),
+        ({"blind_baseline": made.blind(4, 199, 0.5, 0.7)}, "provenance.apart", "info", "not_measured"),
+        ({"checks": DataChecks()}, "provenance.apart", "info", "not_tested"),
+        (
+            {"checks": DataChecks(time_ranges=made.times(within=(0.4, 0.9)))},
+            "provenance.apart",
+            "low",
+            "found",
+        ),
+        ({"checks": DataChecks(unknown_words=made.differing_words())}, "provenance.apart", "low", "found"),
+        ({"checks": DataChecks(repeated_texts=made.repeated())}, "provenance.shared", "info", "found"),
+        ({"checks": DataChecks(repeated_texts=made.repeated(shared=3))}, "provenance.shared", "low", "found"),
+        ({"checks": DataChecks(overlaps=(made.overlap(texts=4),))}, "provenance.shared", "info", "found"),
+    ],
+)
+def test_what_is_said_about_data_and_silences_nothing(parts, key, severity, status):
+    findings = of(made.provenance(**parts))
+    assert (severity, status) in {(one.severity, one.status) for one in findings if one.key == key}
+    assert the(findings).status == "found"
+
+
+def test_who_shares_texts_is_named_and_what_was_left_out_is_said():
+    shared = (
+        made.overlap(texts=5, sharing=(2, 4)),
+        made.overlap("non-members", "reference", texts=1, sharing=(7,)),
+    )
+    document = made.provenance(checks=DataChecks(overlaps=shared))
+    said = " ".join(one.evidence for one in of(document) if one.key == "provenance.shared")
+    assert "5 of 400 texts of suspects are also among non-members (user 2, user 4)" in said
+    assert "(non-member 7)" in said
+    left = msgspec.structs.replace(made.provenance(), left_out="3 texts were left out.")
+    assert the(of(left), "provenance.shared").evidence == "3 texts were left out."
+    assert "3 texts were left out." in report.in_plain_words(left, left.questions[0])
+
+
+@pytest.mark.parametrize(
+    ("suspects", "blind"),
+    [
+        ((9.0,), "unmeasured"),
+        ((9.0, 8.0, 7.0, 6.0), "powerless"),
+        ((9.0, 8.0, 7.0, 6.0), "would not see"),
+        ((0.0,), "unmeasured"),
+        ((0.0, 0.1, 0.0, 0.1), "powerless"),
+    ],
+)
+def test_without_a_baseline_that_could_notice_a_difference_nothing_can_be_said(suspects, blind):
+    many = len(suspects)
+    auc = Estimate.not_measured("blind baseline", "too few")
+    nothing = BlindBaseline(auc=auc, p_value=None, groups=(), suspects=many, non_members=199, orders=0)
+    baseline = {
+        "unmeasured": nothing,
+        "powerless": msgspec.structs.replace(made.blind(many, 199), smallest_p_value=0.05),
+        "would not see": made.blind(many, 199, scores_p_value=0.05),
+    }[blind]
+    document = made.provenance(suspects, blind_baseline=baseline)
+    assert (the(of(document)).status, ruled(document).outcome) == ("not_measured", "not_shown")
+    assert {row.decision for row in document.questions[0].rows} == {"cannot be said"}
+    assert report.in_plain_words(document, document.questions[0])[0].startswith("Nothing can be said: ")
+    assert not re.search(r"(?<!not )found(?! +p of)", printed(document))
+
+
+def test_scores_that_say_nothing_recognize_nobody_in_any_table_or_file():
+    members = [f"person{place}@example.org" for place in range(1, 5)]
+    document = made.provenance((9.0,) * 4, members=members, **SPOILED)
+    (question,) = document.questions
+    assert list(differences(document, decided_again(document))) == []
+    assert {one.found for one in question.statistics} == {None}
+    assert question.deciding.detection.recall.status == "not_measured"
+    page = report_page([made.run_of(document)])
+    for accusing in ("Found: ", "Yes: ", "4 of 4 users", "recall is", "suspects, found"):
+        assert accusing not in page
+
+
+def test_a_few_unusual_non_members_by_the_classifier_hide_nobody_whom_ratios_show():
+    generator = arrays(0, "provenance", "unusual")
+    members = np.append(generator.normal(6, 1, 48), generator.normal(0, 1, 50))
+    own, calibration = (made.numbers(some) for some in (members, generator.normal(0, 1, 54)))
+    calibration["rank-histogram"][:2, 0] = 20.0  # by the classifier alone
+    there = made.available(classifier=made.FirstFeature())
+    names = [f"{place}" for place in range(98)]
+    question = decided("texts", names, own, calibration, there, ProvenanceOptions())
+    found = {one.name: one.found for one in question.statistics}
+    assert (question.deciding.name, found["rank-histogram"]) == ("likelihood-ratio", 0)
+    assert found["likelihood-ratio"] >= 48
+
+
+def test_models_that_saw_nobody_are_accused_within_the_level_of_the_report():
+    generator = arrays(0, "provenance", "level")
+    audits, accused, any_found = 400, 0, 0
+    for _ in range(audits):
+        scores = generator.normal(size=130)
+        document = made.provenance(tuple(scores[:30]), tuple(scores[30:]), blind_baseline=made.blind(30, 100))
+        any_found += bool(document.questions[0].found())
+        accused += any(one.status == "found" and one.code == "CM601" for one in of(document))
+    # Three standard deviations above the levels: that of the report, and that of the audit, 5%.
+    for count, level in ((accused, LEVEL), (any_found, 0.05)):
+        assert count <= audits * level + 3 * np.sqrt(audits * level * (1 - level))
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        (made.provenance(), "On average, at most 5% of such findings are wrong names."),
+        (made.provenance(), "A user that is not found may still be in the training data."),
+        (MAY_BE_CHANCE, "That MAY BE CHANCE."),
+        (made.provenance((9.0, 8.0, 0.0, 0.0), fdr=0.001), "it cannot be said whose."),
+        (made.provenance((9.0, None)), "1 user could not be measured, and nothing is known about them."),
+        (made.provenance(**SPOILED), "Nothing can be said: suspects can be told from non-members"),
+        (
+            made.provenance(non_members=(), classifier=made.FirstFeature()),
+            "3 of 4 users are on the member side",
+        ),
+        (
+            made.provenance((9.0,) * 20, tuple(range(-60, 0)), fdr=0.01),
+            "with 60 non-members no p-value is below 0.016",
+        ),
+    ],
+)
+def test_the_answer_in_plain_words(document, said):
+    assert said in " ".join(report.in_plain_words(document, document.questions[0]))
+
+
+def test_the_terminal_has_users_and_statistics_by_number():
+    shown = printed(made.provenance((0.1, 9.0, None, 8.0)))
+    lines = shown.splitlines()
+    assert lines[0] == "Are these very texts in it?"
+    assert lines[3].split()[:3] == ["user", "2", "found"]
+    assert "no token that the model knows" in lines[6]
+    assert "person" not in shown
+    assert "AUC" not in shown
+    assert f"not applicable: {made.NO_CLASSIFIER}" in shown
+    assert "And 10 users more, in provenance.json." in printed(made.provenance(tuple(range(40))))
+    assert "0.75 (" in printed(made.provenance(members=MEMBERS))
+    assert "may be chance" in printed(MAY_BE_CHANCE)
+    assert "member side" in printed(made.provenance(non_members=(), classifier=made.FirstFeature()))
+
+
+def test_names_are_masked_the_same_in_both_questions():
+    document = made.provenance((0.0, 9.0, 8.0, 7.0), others=(9.0, 0.0, 0.0, 0.0))
+    assert document.names()["person1@example.org"] == "user 1"
+    assert document.names(reveal=True)["person1@example.org"] == "person1@example.org"
+    assert made.provenance((0.0,), names=["\x1b[2J"]).names(reveal=True) == {"\x1b[2J": "\\x1b[2J"}
+    assert masked_names(["line 12", "row 3", "line x"], "document") == {
+        "line 12": "line 12",
+        "row 3": "row 3",
+        "line x": "document 3",
+    }
+    by_line = the(of(made.provenance(by="document", names=["line 3", "line 5", "line 8", "line 9"])))
+    assert by_line.subject == ("line 3", "line 5")
+
+
+def test_names_are_masked_unless_they_are_revealed():
+    run = made.run_of(whole(checks=None))
+    page = report_page([run])
+    assert "person" not in page
+    for part in ("user 1", "Statistics: Are these very texts in it?", "The blind baseline of other texts"):
+        assert part in page
+    assert "person1@example.org" in report_page([run], reveal=True)
+
+
+def test_every_figure_has_the_numbers_of_the_result():
+    document = whole()
+    drawn = {figure.id: figure for figure in report.figures(made.run_of(document)) if figure is not None}
+    assert [name.removeprefix("provenance-") for name in drawn] == [
+        "scores",
+        "statistics",
+        "words",
+        "log-probabilities",
+        "ablation",
+    ]
+    scores = drawn["provenance-scores"]
+    assert (len(scores.panels), len(scores.table)) == (2, 4 + 199 + 3 + 199)
+    assert scores.table[0] == ("Are these very texts in it?", "user 1", "suspects, found", 9.0, 0.005, 0.01)
+    assert len(drawn["provenance-words"].table) == 2 * 20
+    logs = drawn["provenance-log-probabilities"]
+    assert sum(row[4] for row in logs.table if row[:2] == ("All other words", "suspects")) == pytest.approx(1)
+    assert {(row[2], row[3]) for row in logs.table} >= {(-0.5, 0.0), (-25.0, -24.5)}
+    assert len(drawn["provenance-ablation"].table) == 20
+    assert not any("person" in json.dumps([figure.table, figure.panels]) for figure in drawn.values())
+    nothing = made.run_of(made.provenance((None, None), ()))
+    assert [figure for figure in report.figures(nothing) if figure is not None] == []
+    many = next(report.figures(made.run_of(made.provenance(tuple(n / 1000 for n in range(1500))))))
+    assert len(many.table) == 1699
+    assert many.panels[0].note.endswith("of 1,699 users are drawn.")
+    for doubtful in (MAY_BE_CHANCE, made.provenance(non_members=(), classifier=made.FirstFeature())):
+        kinds = {row["kind"] for row in next(report.figures(made.run_of(doubtful))).rows}
+        assert "suspects, found" not in kinds
+
+
+def test_every_figure_can_be_drawn(tmp_path):
+    pytest.importorskip("vl_convert")
+    from coalmine.evidence.charts import as_one
+    from coalmine.evidence.drawing import save_drawing
+
+    for figure in report.figures(made.run_of(whole())):
+        path = tmp_path / f"{figure.id}.svg"
+        save_drawing(as_one([figure]), path, title=figure.title)
+        assert path.stat().st_size > 2_000
