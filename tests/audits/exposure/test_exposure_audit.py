@@ -34,20 +34,6 @@ def test_exact_ranks_equal_brute_force(architecture):
     assert [result.rank for result in results] == brute_force_ranks(model, form, [c.text for c in canaries])
 
 
-def test_exact_ranks_over_twenty_thousand_members_in_many_units(monkeypatch):
-    monkeypatch.setattr("coalmine.search.walks.enumeration.UNIT_MEMBERS", 500)
-    model = random_model("lstm", dtype=torch.float64)
-    form = Format("{re:[01]}{digits:4}")
-    canaries = canaries_of(form, planted=5)
-    # The oracle scores full strings, in batches, and never shares more than the adapter does in one pass.
-    from coalmine import score_texts
-
-    every = score_texts(model, list(form))
-    own = score_texts(model, [canary.text for canary in canaries])
-    expected = [int((every <= cost + model.resolution_bits).sum()) for cost in own]
-    assert [result.rank for result in expose(model, canaries, method="exact")] == expected
-
-
 @settings(max_examples=30)
 @given(
     memory=st.dictionaries(st.integers(0, 99), st.integers(1, 5), max_size=5),

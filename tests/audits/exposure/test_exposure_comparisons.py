@@ -9,7 +9,6 @@ import pytest
 from coalmine import Canary, CanarySet, ExposureResult, Format, ScriptedModel, expose, membership
 from coalmine.audits.exposure.estimators import METHODS, estimator_of
 from coalmine.audits.membership.populations import load_source, populations, proven_canaries
-from coalmine.errors import NotMeasurableError
 from coalmine.models import text_sequence
 from coalmine.statistics import exact_exposure
 
@@ -160,14 +159,3 @@ def test_ranks_that_chance_gives_some_canary_of_an_audit_are_not_proof():
         estimate = msgspec.structs.replace(one.estimate, method=method, low=11.5, confidence=0.95)
         found = proven_canaries([msgspec.structs.replace(one, method=method, estimate=estimate)], canaries=10)
         assert [(canary.at_least_bits, canary.confidence) for canary in found] == [(11.5, 0.95)] * counts
-
-
-def test_a_reference_model_measured_by_another_method_still_calibrates(canaries):
-    base = ScriptedModel("pin 0123456789", frequencies={str(digit): 4 + digit for digit in range(10)})
-    by = {method: expose(base, canaries, method=method, samples=500) for method in ("guided", "exact")}
-    trained = expose(model_of(canaries), canaries, method="sampled", samples=500)
-    for method, least in (("guided", REFERENCES), ("exact", 490)):
-        (one,) = membership(trained, reference=by[method]).populations
-        assert one.out_count >= 4 + least
-    with pytest.raises(NotMeasurableError):
-        membership(expose(base, CanarySet.of(FORM, [canaries[0].text]), method="guided"))

@@ -8,7 +8,6 @@ from coalmine import Canary, CanarySet, Format, ScriptedModel, expose
 from coalmine.audits.exposure.table import (
     exposure_in_plain_words,
     exposure_table,
-    methods_in_words,
 )
 from coalmine.cli.output import make_console
 
@@ -58,40 +57,3 @@ def test_a_bound_is_shown_as_a_bound(canaries):
     assert "at least 3.81" in printed(exposure_table(results))
     often = [line for line in exposure_in_plain_words(results) if "16 times" in line]
     assert often[0].startswith("Trained on 16 times: median exposure at least 3.8 bits")
-
-
-@pytest.fixture
-def two_formats():
-    """Canaries of an easy and of a hard format, all trained on 4 times."""
-    forms = {"f0": Format("pin {digits:3}"), "f1": Format("code {digits:2}-{re:[ab]}")}
-    listed = [
-        Canary(canary_id=f"{name}-{number}", format_id=name, text=text, repetitions=4, planted=True)
-        for name, form in forms.items()
-        for number, text in enumerate(form.sample(3, seed=2, replace=False))
-    ]
-    return CanarySet(listed, forms, references={name: form.sample(9, seed=3) for name, form in forms.items()})
-
-
-def test_formats_have_tables_and_sentences_of_their_own(two_formats):
-    known = [canary for canary in two_formats if canary.format_id == "f0"]
-    model = ScriptedModel(
-        "pincode -ab" + DIGITS, memory={canary.text: 0.3 / (place + 1) for place, canary in enumerate(known)}
-    )
-    results = expose(model, two_formats)
-    shown = printed(exposure_table(results)).split("\n\n")
-    assert [block.splitlines()[0] for block in shown] == [
-        "Format: pin {digits:3}",
-        "Format: code {digits:2}-{re:[ab]}",
-    ]
-    for block, name in zip(shown, ("f0", "f1"), strict=True):
-        assert [line.split()[0] for line in block.splitlines()[2:]] == [f"{name}-{i}" for i in range(3)]
-    words = exposure_in_plain_words(results)
-    assert words[0] == "Format: pin {digits:3}"
-    assert words[1].startswith("Trained on 4 times: median exposure 9.0 bits, and 1 of 3 are")
-    assert words[2] == "Format: code {digits:2}-{re:[ab]}"
-    assert "about what guessing gives" in words[3] or "times fewer tries" in words[3]
-    assert len(words) == 4
-    assert [line.split(": ")[0] for line in methods_in_words(results)] == [
-        "Method for pin {digits:3}",
-        "Method for code {digits:2}-{re:[ab]}",
-    ]

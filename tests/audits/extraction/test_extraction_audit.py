@@ -29,16 +29,6 @@ def test_search_and_brute_force_agree_with_the_oracle():
         assert result.proven
 
 
-def test_words_of_a_list():
-    words = ["ab", "abc", "b", "ca"]
-    form = Format("{word:2}", words=words)
-    model = ScriptedModel("abc ", memory={"abc ca": 0.125}, frequencies={"b": 2})
-    result = extract(model, form, top=3)
-    costs = {member: brute_force_bits(model, member) for member in form}
-    assert [one.log_perplexity_bits for one in result.found] == pytest.approx(sorted(costs.values())[:3])
-    assert result.found[0].text == "abc ca"
-
-
 def test_the_papers_social_security_number():
     model = ScriptedModel(CHARACTERS, memory={TEXT: 0.001, "My social security number is 5": 0.01})
     found = extract(model, SSN, top=1)

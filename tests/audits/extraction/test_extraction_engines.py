@@ -5,7 +5,6 @@ import pytest
 from coalmine import Canary, CanarySet, Format, extract
 from coalmine.audits import verify_extraction
 from coalmine.audits.extraction.results import save_verification
-from coalmine.engines import ledger
 from coalmine.engines.engine import open_engine
 from models.random_networks import random_model
 
@@ -59,36 +58,6 @@ def test_several_formats_at_once_give_what_each_gives_alone(engine, model, tmp_p
         assert extractions[name] == extract(model, form, top=5)
     facts = {"manifest_sha256": canaries().sha256, "model": model.describe()}
     save_verification(tmp_path, results, extractions, **facts)
-
-
-class KillsWorkers:
-    """Kills all workers of an engine at the third step of a search, once."""
-
-    def __init__(self, engine):
-        self.engine, self.steps, self.task = engine, 0, ""
-
-    def start(self, task, total):  # noqa: ARG002 - the protocol's
-        self.task = task
-
-    def advance(self, amount=1, note=""):
-        self.steps += "Searching" in self.task and amount > 0 and bool(note)
-        if self.steps == 2:
-            self.steps += 1
-            for one in self.engine.pool._processes.values():
-                one.process.kill()
-
-    def finish(self):
-        pass
-
-
-def test_a_worker_that_is_killed_changes_no_byte(engine, model, tmp_path, monkeypatch):
-    monkeypatch.setattr(ledger, "SECONDS_BETWEEN_SAVES", 0.0)
-    killing = KillsWorkers(engine)
-    form = Format("pin {digits:6}")
-    found = extract(model, form, top=20, engine=engine, resume=tmp_path, progress=killing)
-    assert killing.steps > 2
-    assert found == extract(model, form, top=20)
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("second", ["here", "processes"])
