@@ -137,7 +137,14 @@ def files() -> str:
 def _rows(kind: Document[Any]) -> Iterator[tuple[str, ...]]:
     """A document and the files that are written beside it."""
     name = f"[`{kind.file}`](#{kind.file.replace('.', '')})"
-    yield name, kind.by, f"{kind.mode:04o}", f"{kind.holds}; schema `{kind.schema}`"
+    about = "" if kind.record is dict else _prose(AS_WRITTEN.get(kind.record, kind.record).__doc__ or "")
+    sentence = about.split("\n\n")[0].split(". ")[0].rstrip(".")
+    yield (
+        name,
+        kind.by,
+        f"{kind.mode:04o}",
+        f"{sentence or 'a record of the command'}; schema `{kind.schema}`",
+    )
     for other, holds in kind.others.items():
         yield f"`{other}`", f"with `{kind.file}`", f"{PRIVATE:04o}", holds
 

@@ -165,7 +165,7 @@ class Document(Generic[Record]):
         schema: the schema id that it starts with, such as "coalmine.exposure/1".
         file: its usual name, such as "exposure.json", and `names` a pattern of all names that it may have.
         title: what tables call it, such as "exposures", and messages after "the".
-        by: who writes it, and `holds` what is in it, for the page of files.
+        by: who writes it, for the page of files, which also has the first sentence about the record.
         others: what is in each file that is written beside it and readable by you only, by its name, in which * stands for any.
         mode: PRIVATE where it may hold secrets.
         name_is_common: whether other programs use this name too, so that the content decides whose file it is.
@@ -194,7 +194,6 @@ class Document(Generic[Record]):
     file: str
     title: str
     by: str = ""
-    holds: str = ""
     others: Mapping[str, str] = field(default_factory=dict)
     mode: int = PRIVATE
     names: str = ""

@@ -80,8 +80,6 @@ TRAININGS = Document(
     file=RECORD_FILE,
     title="training",
     by="`coalmine train`",
-    holds="options, hashes of the data, the weights and `config.json`, losses by epoch, the kept epoch, what "
-    "private training claims, what `--watch` saw",
     others={
         UNITS_FILE: "a training that is not finished; its state, and until it ends the key of its noise, is in `unfinished-*.npz`"
     },

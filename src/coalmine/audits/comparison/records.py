@@ -114,7 +114,6 @@ COMPARISONS = Document(
     file="comparison.json",
     title="comparison",
     by="`coalmine compare`",
-    holds="the runs, their differences and the frontier",
     mode=PUBLIC,
     name_is_common=True,
 )

@@ -303,7 +303,6 @@ BENCHES = Document(
     file=RESULT_FILE,
     title="defenses",
     by="`coalmine defend`",
-    holds="one row per defense (loss, exposure, extraction, epsilon, time), and the numbers of each model, by the ids of canaries",
     again=_again,
     other_models=TRAININGS_FOLDER,
     origin=Origin(

@@ -105,10 +105,8 @@ CROSSCHECKS = Document(
     file=RESULT_FILE,
     title="crosscheck",
     by="`coalmine crosscheck`",
-    holds="the documents on which two models disagree, by their numbers; their text only where it was revealed",
     others={
         DOCUMENTS_FILE: "what both models say about every document: numbers, no text",
-        "unfinished.units": "the units of work that a run has finished, until its results are written",
     },
     companions=lambda result: {
         DOCUMENTS_FILE: result.documents_sha256,

@@ -271,14 +271,10 @@ EXPOSURES = Document(
     file=RESULTS_FILE,
     title="exposures",
     by="`coalmine expose`",
-    holds="each canary's result with its estimate, the formats and why the method was chosen, the fitted curves, warnings, expansions, "
-    "the model's hash",
     others={
         SCORES_FILE: "one row for each string that canaries were compared with: `format_id`, `kind` (`member`, `guided`, `sample`, "
         "`reference`, `canary`; the last two are there whatever the method), `index` (decimal text: `Format.at` gives the string), "
         "`log_perplexity_bits`, `log2_weight` (of guided draws)",
-        "unfinished.units": "the units of work that a run has finished, until its results are written",
-        "unfinished-*.npz": "what a search that is not finished has proven, with states of the model: up to as much as `--memory`",
     },
     again=_again,
     companions=lambda document: {SCORES_FILE: document.scores_sha256},

@@ -140,7 +140,6 @@ EXTRACTIONS = Document(
     file=RESULTS_FILE,
     title="extraction",
     by="`coalmine extract`",
-    holds="what came out, **with the secrets**, the certificate, the model's hash",
     others={
         "unfinished-extraction-*.npz": "what a search that spent its budget has proven, for a larger one to resume from"
     },
@@ -280,7 +279,6 @@ VERIFIED = Document(
     file=VERIFIED_FILE,
     title="extracted canaries",
     by="`coalmine extract --verify`",
-    holds="for each canary's id whether it came out, and at which place",
     others={"extraction-*.json": "an `extraction.json` for each format, such as `extraction-f0.json`"},
     mode=PUBLIC,
     again=_again,

@@ -194,7 +194,6 @@ MEMBERSHIPS = Document(
     file=RESULTS_FILE,
     title="membership",
     by="`coalmine membership`",
-    holds="membership and epsilon for each population",
     again=_again,
     origin=Origin(
         model=lambda found: found.model,

@@ -154,7 +154,6 @@ FITS = Document(
     file=FIT_FILE,
     title="shadow models",
     by="`coalmine provenance fit`",
-    holds="how the shadow models in `shadows/` were trained and on which reference users, as hashes; the audit classifier",
     others={"ranks-*.npz": "the ranks that each shadow model gives to the texts of reference users"},
     companions=lambda record: {shadow.ranks: shadow.ranks_sha256 for shadow in record.shadows},
     other_models=SHADOWS_FOLDER,

@@ -210,7 +210,6 @@ PROVENANCES = Document(
     file=RESULT_FILE,
     title="provenance",
     by="`coalmine provenance`",
-    holds="a row per user: score, p-value and decision, for each question; what was checked about the data",
     again=_again,
     origin=Origin(
         model=lambda found: found.model,

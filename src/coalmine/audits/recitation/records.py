@@ -168,10 +168,8 @@ RECITATIONS = Document(
     file=RESULT_FILE,
     title="recitation",
     by="`coalmine recite`",
-    holds="shares of recited sequences with their intervals and trends",
     others={
         SEQUENCES_FILE: "one row for each model, context and sequence: places, no text",
-        "unfinished.units": "the units of work that a run has finished, until its results are written",
     },
     again=_again,
     companions=lambda recitation: {SEQUENCES_FILE: recitation.sequences_sha256},

@@ -33,7 +33,6 @@ WATCHES = Document(
     file="exposure-during-training.json",
     title="exposure during training",
     by="the callbacks",
-    holds="exposure at each measurement during training",
     origin=Origin(
         manifests=lambda record: manifests_of_watch(record.watch),
         canaries=lambda record: said_of_canaries(record.watched),

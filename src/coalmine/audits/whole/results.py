@@ -99,7 +99,6 @@ REVIEWS = Document(
     file="review.json",
     title="plan of an audit",
     by="coalmine audit",
-    holds="the plan of an audit: each step, what it was expected to take and took, and why it was cut down or not run",
     origin=Origin(model=lambda document: document.model),
 )
 """review.json: `run.all(REVIEWS)` gives what `coalmine audit` tested in a run, and what it did not."""

@@ -109,7 +109,6 @@ DEDUPLICATIONS = Document(
     file=REPORT_FILE,
     title="deduplication",
     by="`coalmine dedup`",
-    holds="what was done",
     others={REMOVED_FILE: "one line for each removal, without its text"},
     name_is_common=True,
     companions=lambda report: {

@@ -106,7 +106,6 @@ INDEXES = Document(
     file=MANIFEST_FILE,
     title="index",
     by="`coalmine index`",
-    holds="an index: its shards with their sizes and SHA-256, and the tokenizer",
     others={"shard-*": "the tokens of one part of the corpus, and their suffixes in order"},
     name_is_common=True,
     companions=lambda manifest: dict(manifest.files),

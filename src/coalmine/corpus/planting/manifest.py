@@ -455,9 +455,6 @@ MANIFESTS = Document(
     title="canaries",
     names=r"(canaries|secrets)\.json",
     by="`coalmine plant`, `coalmine import`, `coalmine dedup`, `coalmine scan`",
-    holds="the manifest: formats and their sizes, canaries with texts, repetitions and whether planted, references, hashes and counts of "
-    "the corpus before and after; from `coalmine dedup` of a planted corpus also the copies that are left (`counted`); "
-    "from `coalmine scan` it is secrets.json, with secrets that were found in place of canaries",
     others={
         "corpus.*": "the corpus with canaries, with the file type and compression of the original",
         "earlier-canaries.json": "the manifest of the canaries that the corpus already held, for the new corpus",

@@ -79,7 +79,7 @@ class ReferencesEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CanaryManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The whole file."""
+    """The manifest: formats with their sizes, canaries, references, and the corpus before and after."""
 
     schema: str
     coalmine: str

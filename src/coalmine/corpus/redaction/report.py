@@ -71,7 +71,6 @@ REDACTIONS = Document(
     file=REPORT_FILE,
     title="redaction",
     by="`coalmine redact`",
-    holds="what was done to the secrets of each kind, in numbers",
     companions=lambda report: {
         report.corpus: report.sha256_after,
         **({} if report.canaries is None else {report.canaries.manifest: report.canaries.manifest_sha256}),

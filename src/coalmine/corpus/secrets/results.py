@@ -189,7 +189,6 @@ SCANS = Document(
     file=SCAN_FILE,
     title="scan for secrets",
     by="`coalmine scan`",
-    holds="how many secrets of each kind a corpus has, by user and by number of copies, without the secrets",
     others={
         OCCURRENCES_FILE: "one line for each place of a secret, with its text",
         DISTINCT_FILE: "one line for each distinct secret, with its copies",

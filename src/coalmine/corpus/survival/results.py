@@ -156,7 +156,6 @@ SURVIVALS = Document(
     file="survival.json",
     title="survival check",
     by="`coalmine survive`, `check_survival`",
-    holds="how many copies of each canary reach the loss of a training, and what removed the others",
     origin=Origin(
         manifests=lambda record: [record.manifest_sha256 or None],
         canaries=lambda record: [

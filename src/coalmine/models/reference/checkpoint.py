@@ -87,7 +87,6 @@ MODELS = Document(
     file=CONFIG_FILE,
     title="model",
     by="`coalmine train`",
-    holds="the shape of the network and the tokenizer, for a word model with all its words, and the SHA-256 of the weights",
     others={WEIGHTS_FILE: "the weights"},
     name_is_common=True,
     companions=lambda config: {WEIGHTS_FILE: config.weights_sha256},

@@ -65,8 +65,6 @@ FINETUNINGS = Document(
     file=RECORD_FILE,
     title="fine-tuning",
     by="`coalmine finetune`",
-    holds="options, the base by its hashes, hashes of the data and of what was written, losses by epoch, what "
-    "private fine-tuning claims",
     others={
         "adapter_model.safetensors": "the weights of LoRA; without it, the files of the whole model as transformers names them",
         UNITS_FILE: "a fine-tuning that is not finished; its state is in `unfinished-*.npz`",

@@ -56,6 +56,5 @@ QUANTIZATIONS = document_of_change(
     Quantization,
     QUANTIZATION_FILE,
     "quantize",
-    "a quantization",
-    "how the weights were rounded, how many values and which largest error each tensor has, and hashes of the files before and after",
+    "quantization",
 )

@@ -68,6 +68,5 @@ UNLEARNINGS = document_of_change(
     Unlearning,
     UNLEARNING_FILE,
     "unlearn",
-    "an unlearning",
-    "how many documents were forgotten, why it stopped, their loss and that of the text to keep before and after, and hashes of the files",
+    "unlearning",
 )
