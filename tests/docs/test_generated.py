@@ -28,5 +28,5 @@ def test_every_document_is_in_the_table_of_files_with_its_mode():
     assert modes == {document.file: f"{document.mode:04o}" for document in documents()}
 
 
-def test_every_document_says_who_writes_it_and_what_is_in_it():
-    assert [document.file for document in documents() if not (document.by and document.holds)] == []
+def test_every_document_says_who_writes_it():
+    assert [document.file for document in documents() if not (document.by and document.title)] == []
