@@ -56,7 +56,7 @@ class Prompting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Extraction(msgspec.Struct, frozen=True, kw_only=True):
-    """The least surprising members of a format, and how sure it is that there are no better ones; extraction.json.
+    """The least surprising members of a format, which are secrets, and how sure it is that there are no better ones; extraction.json.
 
     Log-perplexities are in bits. The file holds secrets.
 
