@@ -227,7 +227,7 @@ def test_what_people_read(exposures):
     assert [line.split()[0] for line in short.splitlines()[2:]] == ["once", "8", "pooled"]
     words = membership_in_plain_words(result)
     assert words[0].startswith("Planted once: these scores do not show memorization (p = ")
-    assert "the most this many scores could prove is an epsilon of 1.89" in words[0]
+    assert "Nothing is shown about epsilon; the most this many scores could prove is 1.89." in words[0]
     assert words[1].startswith("Planted 8 times: memorized (p ")
     assert "At a 10% false-positive rate, an attacker identifies 100% of them." in words[1]
     assert "for one copy); the most this many scores could prove is" in words[1]

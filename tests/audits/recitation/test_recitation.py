@@ -3,7 +3,6 @@
 import itertools
 import json
 import math
-import shutil
 
 import pytest
 import torch
@@ -18,8 +17,8 @@ from coalmine.audits.recitation.measure import masked_text
 from coalmine.cli.recite import recite as command
 from coalmine.corpus import build_index, embedded_documents
 from coalmine.engines.ledger import Ledger
-from coalmine.errors import CorpusError, InputError, ModelOutputError, NoNumberError, NotMeasurableError
-from coalmine.models import Sampling, from_transformers
+from coalmine.errors import InputError, ModelOutputError, NoNumberError, NotMeasurableError
+from coalmine.models import from_transformers
 from coalmine.models.reference.checkpoint import save_model
 from coalmine.progress import Silent
 from coalmine.statistics import clopper_pearson, clustered_interval
@@ -473,24 +472,7 @@ def test_what_cannot_be_measured_is_refused(learned, index, corpus, tmp_path):
         recite(learned, by_bytes, **OPTIONS)
     with pytest.raises(NotMeasurableError, match="shorter lengths"):
         recite(learned, index, contexts=[10_000], suffix=10)
-    for wrong in (
-        {"suffix": 0},
-        {"contexts": [0]},
-        {"lengths": []},
-        {"sample": "both"},
-        {"beam": 0},
-        {"near": -1},
-        {"near": 10, "suffix": 10},
-        {"tries": [0]},
-        {"tries": [10**400]},
-        {"contexts": [10**30]},
-        {"contexts": [10**30], "lengths": None},
-        {"contexts": [5, 31]},
-        {"chance": 1.0},
-        {"max_sequences": 0},
-        {"temperature": 0.0},
-        {"temperature": 1e-40},
-    ):
+    for wrong in ({"suffix": 0}, {"contexts": [10**30]}, {"contexts": [5, 31]}, {"temperature": 1e-40}):
         with pytest.raises(InputError):
             recite(learned, index, **{**OPTIONS, **wrong})
     with pytest.raises(InputError):
@@ -501,29 +483,6 @@ def test_a_context_that_nothing_is_long_enough_for_is_said(learned, index):
     result = recite(learned, index, contexts=[5, 5_000], suffix=5, per_bucket=5)
     assert {group.context for group in result.groups} == {5}
     assert "5000" in result.warnings[0]
-
-
-def test_a_damaged_index_is_refused(learned, index, tmp_path):
-    shutil.copytree(index.path, tmp_path / "index")
-    damaged = tmp_path / "index" / "shard-00000.suffixes"
-    content = bytearray(damaged.read_bytes())
-    content[len(content) // 2] ^= 1
-    damaged.write_bytes(content)
-    with pytest.raises(CorpusError, match="damaged in shard 0"):
-        recite(learned, tmp_path / "index", **OPTIONS)
-
-
-def test_what_does_not_fit_a_models_positions_is_said(corpus, tmp_path):
-    from coalmine.models import from_transformers
-    from models.tiny_transformers import byte_level, tiny
-
-    model = from_transformers(tiny("gpt2", len(byte_level()), positions=32), byte_level())
-    index = build_index(corpus / "corpus.txt", tmp_path / "index", tokenizer=model.tokenizer)
-    result = recite(model, index, lengths=[15, 32, 33], suffix=5, per_bucket=5)
-    assert result.settings.contexts == (10, 27)
-    assert "27" in result.warnings[0]
-    with pytest.raises(NotMeasurableError, match="27"):
-        recite(model, index, contexts=[28], suffix=5)
 
 
 def test_the_command_shows_masks_and_writes(learned, index, tmp_path):
@@ -550,8 +509,3 @@ def test_the_command_shows_masks_and_writes(learned, index, tmp_path):
     document = json.loads(run(model, "--json", "--quiet", "--reveal").stdout)
     assert document["schema"] == "coalmine.recitation/2"
     assert document["examples"][0]["suffix"] in OFTEN
-
-
-def test_samplings_that_there_are_not_are_refused(learned):
-    with pytest.raises(InputError):
-        learned.follow([], samplings=[Sampling(-1.0)])

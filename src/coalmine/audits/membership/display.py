@@ -109,55 +109,48 @@ def whose_claim(result: Membership) -> str:
 
 def _meaning(one: Population, populations: int) -> str:
     p_value = min(1.0, populations * one.p_value)
-    if p_value <= SURPRISING:
+    shown = p_value <= SURPRISING
+    if shown:
         return " ".join(
-            filter(None, (f"memorized (p = {chance_text(p_value)}).", _rate_words(one), _epsilon_words(one)))
+            [f"memorized (p = {chance_text(p_value)}).", *_rate_words(one), *_epsilon_words(one, shown)]
         )
     # Scores of few canaries show nothing whatever the model knows, so that they show nothing is not innocence.
     if one.proven:
         best = one.proven[0]
-        proven = (
-            f"{len(one.proven)} of {one.in_count:,} canaries have an exposure that chance does not explain, "
-            f"{visible(best.canary_id)} one of at least {rounded_down(best.at_least_bits)} bits (p = {chance_text(best.p_value)})"
+        return (
+            f"these scores cannot show memorization (p = {p_value:.2f}), although {len(one.proven)} of {one.in_count:,} canaries have an "
+            f"exposure that chance does not explain, {visible(best.canary_id)} one of at least {rounded_down(best.at_least_bits)} bits "
+            f"(p = {chance_text(best.p_value)})."
         )
-        return f"these scores cannot show memorization (p = {p_value:.2f}), although {proven}."
     if one.no_answer is not None:
         return f"these scores cannot show whether canaries were memorized: {one.no_answer}."
-    low, shown = one.best.canary.low or 0.0, f"these scores do not show memorization (p = {p_value:.2f}"
-    if low >= 0.005:
-        # The bound of a row has its own 5%; what the audit says has 5% for all rows and tests together.
-        return (
-            f"{shown} after correction for all tests and populations); by itself, this population would give epsilon at least "
-            f"{rounded_down(low)}{_ceiling_words(one)}."
-        )
-    return f"{shown}){_ceiling_words(one)}."
+    return " ".join(
+        [f"these scores do not show memorization (p = {p_value:.2f}).", *_epsilon_words(one, shown)]
+    )
 
 
-def _rate_words(one: Population) -> str:
+def _rate_words(one: Population) -> Iterator[str]:
     measured = [rate for rate in one.tpr_at_fpr if rate.status == "measured"]
-    if not measured:
-        return ""
     # A lower limit of 0 says little; the lowest false-positive rate that has more is the one to quote.
-    rate = next((rate for rate in reversed(measured) if (rate.low or 0.0) > 0.0), measured[0])
-    share = f"{100 * (rate.value or 0.0):.0f}%"
-    return f"At a {100 * (rate.fpr or 0.0):g}% false-positive rate, an attacker identifies {share} of them."
+    telling = [rate for rate in measured if (rate.low or 0.0) > 0.0][-1:] or measured[:1]
+    for rate in telling:
+        share = f"{100 * (rate.value or 0.0):.0f}%"
+        yield f"At a {100 * (rate.fpr or 0.0):g}% false-positive rate, an attacker identifies {share} of them."
 
 
-def _epsilon_words(one: Population) -> str:
+def _epsilon_words(one: Population, shown: bool) -> Iterator[str]:
     low, copy = one.best.canary.low, one.best.one_copy
     if low is None:
-        return ""
-    if low < 0.005:
-        return f"Nothing is shown about epsilon{_ceiling_words(one)}."
-    for_copy = "" if one.copies == 1 or copy is None else f" ({rounded_down(copy.low or 0.0)} for one copy)"
-    return f"Epsilon is at least {rounded_down(low)}{for_copy}{_ceiling_words(one)}."
-
-
-def _ceiling_words(one: Population) -> str:
-    if one.best.canary.status == "not_measured":
-        return ""
-    epsilon = "" if (one.best.canary.low or 0.0) >= 0.005 else "an epsilon of "
-    return f"; the most this many scores could prove is {epsilon}{rounded_down(one.epsilon_ceiling)}"
+        return
+    each = "" if one.copies == 1 or copy is None else f" ({rounded_down(copy.low or 0.0)} for one copy)"
+    said = "Nothing is shown about epsilon"
+    if low >= 0.005:
+        # The bound of a row has its own 5%; what the audit says has 5% for all rows and tests together.
+        by_itself = (
+            "Epsilon is at least" if shown else "By itself, this population would give epsilon at least"
+        )
+        said = f"{by_itself} {rounded_down(low)}{each}"
+    yield f"{said}; the most this many scores could prove is {rounded_down(one.epsilon_ceiling)}."
 
 
 def membership_figures(run: Run) -> Iterator[Chart]:
