@@ -23,7 +23,6 @@ at_most = 10.0
 
 [extraction]
 at_most_extracted = 0
-among_first = 10
 """
 
 

@@ -40,19 +40,17 @@ from coalmine import (
     read_run,
     train,
 )
-from coalmine.audits import EXPOSURES, MEMBERSHIPS, Exposures, Run, Suspicion, verify_extraction
+from coalmine.audits import EXPOSURES, MEMBERSHIPS, Exposures, Run, verify_extraction
 from coalmine.audits.exposure.candidate_scores import CandidateScores
-from coalmine.audits.exposure.policy import measured_canaries
 from coalmine.audits.exposure.results import FormatFacts
 from coalmine.audits.extraction.results import save_verification
 from coalmine.audits.membership.display import membership_in_plain_words
-from coalmine.audits.registry import audits
 from coalmine.corpus import write_embedded_corpus
-from coalmine.evidence.findings import SEVERITIES, worst_severity
 from coalmine.evidence.run import Located
 from coalmine.randomness import arrays
 from coalmine.reports.conclusion import conclusion_of
-from coalmine.reports.gate.policy import TEMPLATE
+from coalmine.reports.findings import SEVERITIES
+from coalmine.reports.gate import template
 from coalmine.statistics import (
     clopper_pearson,
     exact_exposure,
@@ -65,7 +63,7 @@ from coalmine.storage.files import whole_file, write_json
 PARTS = ("simulated", "sparse", "path")
 RESULTS = Path(__file__).parent / "results"
 ACCUSING = SEVERITIES[: SEVERITIES.index("info")]
-DEFAULT = parse_policy(TEMPLATE)
+DEFAULT = parse_policy(template())
 NATURAL = parse_policy("[secrets]\nat_most = 10.0")
 STRICT = parse_policy(
     """
@@ -74,11 +72,10 @@ STRICT = parse_policy(
     at_most = 10.0
     [extraction]
     at_most_extracted = 0
-    among_first = 10
     [membership]
     auc_at_most = 0.8
     tpr_at_fpr_1_percent_at_most = 0.5
-    no_epsilon_shown_above = 8.0
+    epsilon_at_most = 8.0
     """
 )
 
@@ -95,13 +92,9 @@ class Row:
     accused: bool
     severity: str
     codes: str
-    # The same if each rule had its own 5%.
-    own_budgets: bool
     # The default policy, and one with every rule about canaries (empty where it was not asked).
     default_policy: str
     strict_policy: str
-    # The default policy if every upper limit above a limit broke it.
-    upper_limits: str
     # No finding of severity low or worse, and the default policy is not broken.
     silent: bool
     cpu_seconds: float
@@ -120,12 +113,10 @@ def judged(run: Run, *, strict: bool) -> dict[str, Any]:
     verdict = conclusion_of(everything).sentence
     return {
         "accused": bool(accusing),
-        "severity": worst_severity(findings),
+        "severity": min((one.severity for one in findings), key=SEVERITIES.index, default="info"),
         "codes": " ".join(sorted({one.code for one in accusing})),
-        "own_budgets": own_budgets(run),
         "default_policy": gate,
         "strict_policy": check(run, STRICT).outcome if strict else "",
-        "upper_limits": upper_limits(run),
         "silent": not accusing and gate != "broken",
         "called_safe": any(words in verdict for words in ("No leak", "no leak", "no evidence")),
         "membership_says": any(
@@ -134,32 +125,6 @@ def judged(run: Run, *, strict: bool) -> dict[str, Any]:
             for _, document in run.all(MEMBERSHIPS)
         ),
     }
-
-
-def own_budgets(run: Run) -> bool:
-    """Whether the model would be accused if each rule, and each population's rate and bound, had its own 5%."""
-    tests: list[Suspicion] = [one for audit in audits() for one in audit.suspicions(run)]
-    kinds = Counter((one.kind, one.key[-1] if one.kind == "membership" else "") for one in tests)
-    alone = {"rate", "epsilon"}
-
-    def shown(one: Suspicion) -> bool:
-        what = one.key[-1] if one.kind == "membership" else ""
-        return one.p_value < 0.05 / (1 if what in alone else kinds[one.kind, what])
-
-    return any(shown(one) for one in tests)
-
-
-def upper_limits(run: Run) -> str:
-    """The outcome of the default policy by upper limits alone, without regard to chance."""
-    limit = DEFAULT.exposure.at_most or 0.0
-    found = "holds"
-    for one in measured_canaries(run):
-        estimate = one.result.estimate
-        if (estimate.low or 0.0) > limit or (estimate.value is not None and (estimate.high or 0.0) > limit):
-            return "broken"
-        if estimate.value is None and (estimate.high is None or estimate.high > limit):
-            found = "not_shown"
-    return found
 
 
 # Simulated reports
@@ -558,13 +523,11 @@ def rates(rows: Sequence[Row]) -> list[dict[str, Any]]:
                 "accused_or_broken_interval": [
                     round(limit, 4) for limit in clopper_pearson(accused, n, 0.95)
                 ],
-                "accused_with_own_budgets": sum(row.own_budgets for row in these),
                 "silent": sum(row.silent for row in these),
                 "called_safe": sum(row.called_safe for row in these),
                 "severities": dict(Counter(row.severity for row in these)),
                 "default_policy": dict(Counter(row.default_policy for row in these)),
                 "strict_policy": dict(Counter(row.strict_policy for row in these if row.strict_policy)),
-                "default_policy_by_upper_limits": dict(Counter(row.upper_limits for row in these)),
                 "cpu_seconds_per_run": round(sum(row.cpu_seconds for row in these) / n, 2),
             }
         )

@@ -25,12 +25,11 @@ import msgspec
 import typer.main
 
 import coalmine
-from coalmine.audits.registry import OWN
 from coalmine.cli.main import app
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.corpus.planting.manifest_records import CanaryManifest
-from coalmine.evidence.findings import Entry
 from coalmine.records.documents import Document
+from coalmine.reports.catalog import Entry, catalog, chosen
 from coalmine.storage.files import PRIVATE
 
 ROOT = Path(__file__).parents[1]
@@ -281,29 +280,49 @@ def _says(path: Path) -> str:
     return " ".join(docstring.split("\n\n")[0].split())
 
 
+def codes() -> dict[str, list[Entry]]:
+    """The entries of the catalog by their codes; an entry may have several."""
+    found: dict[str, list[Entry]] = {}
+    for entry in catalog().values():
+        for code in dict.fromkeys(entry.code.values()):
+            found.setdefault(code, []).append(entry)
+    return dict(sorted(found.items()))
+
+
 def findings() -> str:
-    """The codes of all findings with their titles, audit by audit."""
-    parts = []
-    for audit in OWN:
-        rows = [(f"[{code}]({code}.md)", entry.title) for code, entry in sorted(audit.catalog.items())]
-        if rows:
-            parts += [f"## {audit.name.capitalize()}\n", _table(("code", "title"), rows)]
-    return "\n".join(parts)
+    """The codes of all findings with their titles."""
+    rows = [
+        (f"[{code}]({code}.md)", "; ".join(dict.fromkeys(_titles(code, entries))))
+        for code, entries in codes().items()
+    ]
+    return _table(("code", "titles"), rows)
 
 
-def finding_page(code: str, entry: Entry, page: str) -> str:
-    """The page of a finding with its title and advice as the report gives them."""
-    when = {
-        "Where it could not be measured": entry.if_not_measured,
-        "Where it is clear": entry.if_clear,
-        "Where it was not tested": entry.if_not_tested,
-    }
-    advice = [entry.advice, *(f"{where}: {what}" for where, what in when.items() if what)]
-    wrapped = [textwrap.fill(one, WIDTH, break_long_words=False, break_on_hyphens=False) for one in advice]
-    said = page[page.index("\n") : page.index("## What to do")]
-    return "\n\n".join(
-        [f"# {code}: {entry.title}{said}## What to do", *wrapped, "[All findings](README.md)\n"]
-    )
+def _titles(code: str, entries: list[Entry]) -> Iterator[str]:
+    """The titles of a code, that of what is found first."""
+    for entry in entries:
+        for status, title in entry.title.items():
+            if chosen(entry.code, status, status) == code:
+                yield title
+
+
+def finding_page(code: str, entries: list[Entry]) -> str:
+    """The page of a code: what it means, its titles, and what to do."""
+    lines = [f"# {code}: {next(_titles(code, entries))}"]
+    for entry in entries:
+        if entry.meaning:
+            lines += ["", textwrap.fill(entry.meaning, WIDTH, break_long_words=False, break_on_hyphens=False)]
+    for entry in entries:
+        for status, title in entry.title.items():
+            if chosen(entry.code, status, status) == code:
+                advice = chosen(entry.advice, status, status)
+                lines += [
+                    "",
+                    f"## {title}",
+                    "",
+                    textwrap.fill(advice, WIDTH, break_long_words=False, break_on_hyphens=False),
+                ]
+    return "\n".join([*lines, "", "[All findings](README.md)", ""])
 
 
 GENERATED: dict[str, Callable[[], str]] = {
@@ -324,10 +343,8 @@ def up_to_date(page: str, generate: Callable[[], str]) -> str:
 def pages() -> dict[str, str]:
     """Every page that has a generated part, as it should be."""
     made = {page: up_to_date(page, generate) for page, generate in GENERATED.items()}
-    for audit in OWN:
-        for code, entry in audit.catalog.items():
-            page = f"docs/reference/findings/{code}.md"
-            made[page] = finding_page(code, entry, (ROOT / page).read_text("utf-8"))
+    for code, entries in codes().items():
+        made[f"docs/reference/findings/{code}.md"] = finding_page(code, entries)
     return made
 
 

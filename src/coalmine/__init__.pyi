@@ -21,8 +21,7 @@ from coalmine.models.loading import load_model as load_model
 from coalmine.models.scripted import ScriptedModel as ScriptedModel
 from coalmine.records import Canary as Canary, Estimate as Estimate
 from coalmine.reports.findings import findings_of as findings_of
-from coalmine.reports.gate.checking import check as check
-from coalmine.reports.gate.policy import parse_policy as parse_policy, read_policy as read_policy
+from coalmine.reports.gate import check as check, parse_policy as parse_policy, read_policy as read_policy
 from coalmine.reports.verifying import verify_run as verify_run
 from coalmine.audits.whole.auditing import audit as audit
 from coalmine.audits.whole.options import ReviewOptions as ReviewOptions

@@ -6,10 +6,11 @@ import sys
 
 def add(directory):
     from coalmine.audits import registry
+    from coalmine.reports.catalog import catalog
 
     site.addsitedir(directory)
     registry.audits.cache_clear()
-    registry.catalog.cache_clear()
+    catalog.cache_clear()
     # What knows the audits from the moment at which it is imported is imported again.
     for name in [name for name in sys.modules if name.startswith(("coalmine.reports", "coalmine.cli"))]:
         del sys.modules[name]

@@ -17,10 +17,8 @@ TOY = '''
 
 import msgspec
 
-from coalmine.audits import (
-    Audit, Axis, Catalog, Chart, Detail, Document, Entry, Marks, NotTested, Origin, PolicySection, RuleOutcome, Suspicion,
-    absent,
-)
+from coalmine.audits import Audit, Axis, Chart, Column, Document, Marks, Measure, Origin, Rule, Table
+from coalmine.records import Estimate
 from coalmine.statistics import clopper_pearson
 
 
@@ -35,24 +33,39 @@ TOYS = Document(
     record=Toys, schema="toys.broken/1", file="toys.json", title="toys",
     origin=Origin(model=lambda toys: toys.model),
 )
-CATALOG = Catalog(
-    {
-        "TOY1": Entry("Toys break", "Glue them.", if_clear="Play on.", docs="https://toys.example/TOY1"),
-        "TOY9": Entry("Toys were not tested", "Run `toys play`.", docs="https://toys.example/TOY9"),
-    }
+ENTRIES = {
+    "toys.broken": {
+        "code": {"any": "TOY1"},
+        "title": {"any": "Toys break"},
+        "advice": {"any": "Glue them.", "clear": "Play on."},
+        "question": "Do its toys break?",
+        "answer": {"found": "Yes"},
+        "sentence": {"found": "Its toys break."},
+        "severity": {"high": 0.5},
+        "clear_below": 0.5,
+        "docs": "https://toys.example/TOY1",
+    },
+    "missing.toys": {
+        "code": {"any": "TOY9"},
+        "title": {"any": "Toys were not tested"},
+        "says": {"any": "Nobody played"},
+        "advice": {"any": "Run `toys play`."},
+        "docs": "https://toys.example/TOY9",
+    },
+}
+RULES = (
+    Rule(key="toys.broken_at_most", of="toys.broken", says="broken toys at most {limit:g}", example=0.5, most=1.0, settle="play more"),
 )
 
 
-def suspicions(run):
+def measures(run):
     for _, toys in run.all(TOYS):
-        yield Suspicion("toys", ("all",), 0.1**toys.broken)
-
-
-def findings(run, decided):
-    for _, toys in run.all(TOYS):
-        severe = decided.shown("toys", "all")
-        evidence = f"{toys.broken} of 10 toys broke."
-        yield CATALOG.finding("TOY1", "high" if severe else "pass", "found" if severe else "clear", evidence)
+        low, high = clopper_pearson(toys.broken, 10)
+        share = Estimate(
+            method="share", status="measured", value=toys.broken / 10, low=low, high=high, confidence=0.95, n=10,
+            statement=f"{toys.broken} of 10 toys broke",
+        )
+        yield Measure(key="toys.broken", estimate=share, p_value=0.1**toys.broken)
 
 
 def figures(run):
@@ -63,47 +76,23 @@ def figures(run):
         )
 
 
+BROKEN = Table((Column("toy", str),))
+
+
 def details(run, reveal):
     for _, toys in run.all(TOYS):
-        rows = [(name,) for name in toys.names]
-        yield Detail(section="Toys", columns=("toy",), rows=rows, caption="Toys that broke")
-
-
-class ToyRules(msgspec.Struct, frozen=True, kw_only=True):
-    broken_at_most: float | None = None
-
-
-def judge(run, rules, terms, stale):
-    if rules.broken_at_most is None:
-        return
-    rule, asks = "toys.broken_at_most", f"broken toys at most {rules.broken_at_most:g}"
-    if stale is not None or not run.all(TOYS):
-        yield absent(rule, asks, "toys play", run.all(TOYS), stale)
-        return
-    broken = run.first(TOYS).broken
-    low, high = clopper_pearson(broken, 10, terms.confidence)
-    outcome = "holds" if high <= rules.broken_at_most else "broken" if low > rules.broken_at_most else "not_shown"
-    yield RuleOutcome(
-        rule=rule, asks=asks, outcome=outcome, evidence=f"{broken} of 10", judged=10, chance=0.1**broken
-    )
+        yield BROKEN.detail(toys.names, section="Toys", caption="Toys that broke")
 
 
 AUDIT = Audit(
     name="toys",
     command="toys play",
-    catalog=CATALOG,
-    not_tested=NotTested("TOY9", "Nobody played."),
     documents=(TOYS,),
-    suspicions=suspicions,
-    weights={"toys": 2.0},
-    findings=findings,
-    sentences=lambda found: ["Its toys break."] if any(one.code == "TOY1" and one.status == "found" for one in found) else [],
+    measures=measures,
+    rules=RULES,
     figures=figures,
     details=details,
-    policy=PolicySection(
-        rules=ToyRules, limits=("broken_at_most",), judge=judge, shares=frozenset({"broken_at_most"}),
-        template="#[toys]\\n#broken_at_most = 0.5\\n",
-    ),
+    entries=ENTRIES,
 )
 '''
 # What follows `import` or `from` in its code.
@@ -159,7 +148,7 @@ def run(tmp_path_factory, site):
 
 
 def test_it_needs_only_public_packages():
-    assert set(IMPORTED.findall(TOY)) == {"coalmine.audits", "coalmine.statistics"}
+    assert set(IMPORTED.findall(TOY)) == {"coalmine.audits", "coalmine.records", "coalmine.statistics"}
 
 
 def test_its_results_are_in_the_report(coalmine, site, run, tmp_path):
@@ -168,7 +157,7 @@ def test_its_results_are_in_the_report(coalmine, site, run, tmp_path):
     assert done.code == 0, done.err
     assert "Its toys break." in done.out
     content = page.read_text()
-    for words in ("TOY1", "9 of 10 toys broke.", "Glue them.", "Broken toys", "Toys that broke", "duck"):
+    for words in ("TOY1", "9 of 10 toys broke", "Glue them.", "Broken toys", "Toys that broke", "duck"):
         assert words in content
     assert "toys.broken/1" in content
     # What it brings is treated like everything else from a run.
@@ -246,24 +235,20 @@ def test_its_files_are_verified(coalmine, site, run, tmp_path):
             "two audits named 'exposure'",
         ),
         (
-            TOY.replace('"TOY1": Entry', '"CM101": Entry'),
-            "declares the finding CM101 of the audit 'exposure'",
+            TOY.replace('"toys.broken": {', '"exposure.group": {'),
+            "declares 'exposure.group', which there is already",
         ),
-        (TOY.replace('{"toys": 2.0}', '{"canary": 2.0}'), "tests of the kind 'canary' another weight"),
-        (TOY.replace('"TOY9": Entry', '"TOY8": Entry'), "the catalog of the audit 'toys' does not have TOY9"),
         (
-            TOY.replace('CATALOG.finding("TOY1"', 'Catalog({"TOY2": Entry("x", "y")}).finding("TOY2"'),
-            "the audit 'toys' reports TOY2, which its catalog does not have",
+            TOY.replace('Measure(key="toys.broken"', 'Measure(key="toys.lost"'),
+            "an audit reports 'toys.lost', which no catalog has",
         ),
     ],
     ids=[
         "not an audit",
         "broken",
         "same name",
-        "same code",
-        "other weight",
-        "unknown code",
-        "undeclared code",
+        "same key",
+        "unknown key",
     ],
 )
 def test_an_audit_that_cannot_be_used_is_named(coalmine, tmp_path, run, code, message):

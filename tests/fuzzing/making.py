@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from coalmine.reports.gate.policy import TEMPLATE
 
 from coalmine import CanarySet, Format, ScriptedModel, expose, extract, membership, plant, quantize, unlearn
 from coalmine.audits import compare_runs, crosscheck
@@ -23,7 +24,6 @@ from coalmine.engines.ledger import UNITS_FILE, Ledger
 from coalmine.engines.units import KEY_BYTES
 from coalmine.records.documents import write_sealed
 from coalmine.records.watching import Moment
-from coalmine.reports.gate.policy import TEMPLATE
 from models.random_networks import random_model, save_network
 from reports.provenance_runs import provenance
 from reports.report_runs import (

@@ -145,19 +145,19 @@ def test_a_suite_with_all_outcomes(made, fork_server):
         "test_policy_that_holds",
     }, shown
     for said in (
-        "exposure of planted canaries at most 3 bits: broken",
-        "and there is no upper limit",
-        "there are no planted canaries trained on 7 times among the results",
+        "exposure of every planted canary at most 3 bits, of at most log2 |R|: broken",
+        "there is no upper limit",
+        "there are no such planted canaries among the results",
         "could not measure this: model not found: nowhere",
-        "f0-x400-0 at place 1",
-        "expansions, which proves nothing",
+        "2 of 2 (f0-x1-0, trained on once, f0-x400-0",
+        "ended after 2 queries",
         "bits must be a finite number of at least 0, got nan",
         "count must be a finite number of at least 0, got nan",
         "recited share at most 0.1: not shown; there is no result of this audit",
     ):
         assert said in shown, shown
     # A failure shows the evidence, and not how coalmine came to it.
-    assert "gate/rules.py" not in shown
+    assert "reports/gate.py" not in shown
     assert "pytest_plugin.py" not in shown
 
 

@@ -1,7 +1,6 @@
 """Findings: they say what is there, nothing that is not, and never call safe what was not looked at."""
 
 import dataclasses
-import json
 import re
 from pathlib import Path
 
@@ -12,20 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coalmine import Estimate, expose, findings_of, membership_of_scores, read_run, read_runs
-from coalmine.audits import EXPOSURES, VERIFIED, Finding, audited
+from coalmine.audits import EXPOSURES, VERIFIED, audited
 from coalmine.audits.exposure.chance import group_test, judged
 from coalmine.audits.extraction.results import read_verified
-from coalmine.audits.registry import catalog, not_audited
-from coalmine.audits.watching.report import watched_training
+from coalmine.audits.registry import not_audited
 from coalmine.corpus import Fields
 from coalmine.corpus.planting.manifest_records import PlantedCorpus
 from coalmine.errors import InputError
-from coalmine.evidence.findings import SEVERITIES, worst_severity
 from coalmine.evidence.run import Located, names_of
 from coalmine.randomness import arrays
 from coalmine.records.documents import write_sealed
 from coalmine.records.run_record import RUN_RECORDS
 from coalmine.reports.conclusion import conclusion_of
+from coalmine.reports.findings import SEVERITIES
 from coalmine.statistics import exact_exposure, reference_exposures, sampled_exposures
 from coalmine.training.record import TRAININGS
 from reports import report_runs as made
@@ -40,6 +38,11 @@ def by_code(findings, code):
 
 def the(findings, code):
     (one,) = by_code(findings, code)
+    return one
+
+
+def share(findings):
+    (one,) = [one for one in findings if one.key == "recitation.share"]
     return one
 
 
@@ -65,15 +68,17 @@ def test_a_model_that_remembers_is_found_out(remembering):
     findings = findings_of(remembering)
     exposed, extracted = the(findings, "CM101"), the(findings, "CM201")
     # An id such as f0-x16-0 means nothing to a reader who does not know what f0 is.
-    assert all(" f0 is `" in one.evidence and "{digits:" in one.evidence for one in (exposed, extracted))
+    assert (
+        "f0-x16-4 of my pin is {digits:4}, trained on 16 times: exposure 12.29 of at most 13.29 bits"
+        in exposed.evidence
+    )
+    assert "plain greedy decoding writes it" in extracted.evidence
     assert exposed.severity == extracted.severity == "critical"
     assert set(exposed.subject) == set(extracted.subject) == {"f0-x16-4", "f0-x16-5"}
     assert exposed.evidence.startswith("2 of 12 canaries that were trained on are among")
-    assert exposed.estimates[0].value == pytest.approx(2 / 12)
-    assert exposed.estimates[0].low == exposed.estimates[0].high  # every canary was measured
     assert the(findings, "CM105").status == "clear"
     found = conclusion_of(findings)
-    assert found.sentence == "The model memorized 2 of 12 canaries and 2 of 12 can be extracted."
+    assert found.sentence == "The model memorized 2 of 12 canaries. 2 of 12 canaries can be extracted."
     assert [answer.answer for answer in found.answers] == [
         "Yes: 2 of 12",
         "Yes: 2 of 12",
@@ -81,30 +86,10 @@ def test_a_model_that_remembers_is_found_out(remembering):
     ]
 
 
-def test_a_model_that_writes_a_secret_by_itself(tmp_path):
-    canaries = made.canary_set()
-    model = made.scripted([canaries[0]], share=0.9)
-    canaries.save(tmp_path / "canaries.json")
-    made.save_verified(tmp_path / "extraction", model, canaries)
-    findings = findings_of(read_run(tmp_path))
-    assert the(findings, "CM204").subject == (canaries[0].canary_id,)
-
-
 def test_a_model_without_memory_is_not_accused(forgetful):
     findings = findings_of(forgetful)
     codes = {finding.code for finding in findings if finding.status == "found"}
-    assert not codes & {
-        "CM101",
-        "CM102",
-        "CM103",
-        "CM105",
-        "CM201",
-        "CM204",
-        "CM205",
-        "CM301",
-        "CM302",
-        "CM304",
-    }
+    assert not codes & {"CM101", "CM102", "CM103", "CM105", "CM201", "CM301", "CM304"}
     assert the(findings, "CM104").status == "clear"
     assert the(findings, "CM202").status == "clear"
     assert conclusion_of(findings).tone == "good"
@@ -116,12 +101,12 @@ def test_nothing_tested_is_not_safe(tmp_path):
     findings = findings_of(run)
     assert audited(run) == ()
     assert {finding.status for finding in findings} == {"not_tested"}
-    assert {finding.code for finding in findings} >= {f"CM90{number}" for number in range(1, 8)}
-    assert worst_severity(findings) == worst_severity([]) == "info"
+    assert {"missing.exposure", "missing.extraction", "missing.membership", "missing.recitation"} <= {
+        one.key for one in findings
+    }
+    assert {one.severity for one in findings} == {"info"}
     found = conclusion_of(findings)
-    assert found.sentence == (
-        "Whether the model memorized the canaries was not tested and whether they can be extracted was not tested."
-    )
+    assert found.sentence == "Nothing was tested, so it is not known what the model remembers."
     assert found.tone == "open"
     assert conclusion_of([]).tone == "open"
 
@@ -182,42 +167,20 @@ def test_beating_few_samples_is_not_measured_and_not_clear(tmp_path):
     estimates = sampled_exposures([1.0] * 3, np.arange(2.0, 6.0), size=2**20)
     results = [made.exposure_result(f"c{n}", one) for n, one in enumerate(estimates)]
     findings = findings_of(made.run_with(tmp_path, made.exposure_document(results, method="sampled")))
-    assert len(the(findings, "CM911").subject) == 3
+    assert len(the(findings, "CM104").subject) == 3
+    assert (
+        "3 of 3 canaries have intervals that are too wide to tell chance from memorization"
+        in the(findings, "CM104").evidence
+    )
     assert not [one for one in findings if one.status == "clear"]
     assert conclusion_of(findings).answers[0].answer == "Cannot be said"
-
-
-def test_what_is_known_exactly_is_never_called_unmeasured(tmp_path):
-    # 11 of 20 bits, which one of 400 canaries of a model without memory may well have.
-    ranks = [2**9, *range(1000, 2**20, 2700)]
-    results = [made.exposure_result(f"c{n}", exact_exposure(rank, 2**20)) for n, rank in enumerate(ranks)]
-    findings = findings_of(made.run_with(tmp_path, made.exposure_document(results)))
-    assert not by_code(findings, "CM911")
-    assert the(findings, "CM104").status == "clear"
-
-
-def test_a_curve_that_is_rejected_measures_nothing(tmp_path):
-    from coalmine.statistics import fit_tail
-
-    generator = arrays(0, "findings", "humps")
-    humps = np.concatenate([generator.normal(40, 1, 500), generator.normal(80, 1, 500)])
-    fit = fit_tail(humps, seed=0)
-    assert fit.rejected
-    estimates = fit.estimates([5.0] * 6 + [60.0] * 6, 2**20)
-    results = [made.exposure_result(f"c{n}", one, times=1 if n < 9 else 0) for n, one in enumerate(estimates)]
-    document = msgspec.structs.replace(made.exposure_document(results), tail_fits={"f0": fit})
-    findings = findings_of(made.run_with(tmp_path, document))
-    assert (the(findings, "CM106").severity, the(findings, "CM106").status) == ("info", "not_measured")
-    assert len(the(findings, "CM911").subject) == 9
-    assert not {one.code for one in findings} & {"CM101", "CM102", "CM103", "CM104"}
-    assert the(findings, "CM105").status == "not_measured"
 
 
 def test_few_canaries_are_not_clear(tmp_path):
     results = [made.exposure_result(f"c{n}", exact_exposure(2**19, 2**20)) for n in range(4)]
     findings = findings_of(made.run_with(tmp_path, made.exposure_document(results)))
     assert the(findings, "CM104").status == "not_measured"
-    assert "up to 53%" in the(findings, "CM104").evidence
+    assert "up to 53% of them could still be memorized" in the(findings, "CM104").evidence
     results.append(made.exposure_result("c4", exact_exposure(2**19, 2**20)))
     findings = findings_of(made.run_with(tmp_path, made.exposure_document(results)))
     assert the(findings, "CM104").status == "clear"
@@ -278,20 +241,9 @@ def test_a_search_that_ended_early_proves_nothing(tmp_path):
     canaries.save(tmp_path / "canaries.json")
     made.save_verified(tmp_path / "extraction", made.scripted(), canaries, budget=1)
     findings = findings_of(read_run(tmp_path))
-    assert the(findings, "CM203").status == "not_measured"
+    assert {one.status for one in by_code(findings, "CM203")} == {"not_measured"}
     assert not by_code(findings, "CM202")
-    assert conclusion_of(findings).answers[1].answer == "Not found, not proven"
-
-
-def test_a_format_that_was_searched_without_canaries(tmp_path):
-    from coalmine import extract
-
-    extract(made.scripted([made.canary_set()[0]], share=0.9), made.FORM, top=3).save(tmp_path)
-    findings = findings_of(read_run(tmp_path))
-    # Whatever it was trained on, a model goes on with some member: that alone accuses it of nothing.
-    assert the(findings, "CM206").severity == "info"
-    assert "greedy decoding writes 1 of them" in the(findings, "CM206").evidence
-    assert conclusion_of(findings).answers[1].answer == "Not tested"
+    assert conclusion_of(findings).answers[0].answer == "Not found, not proven"
 
 
 def test_a_claim_is_violated_consistent_or_left_open(tmp_path):
@@ -312,14 +264,14 @@ def test_a_claim_is_violated_consistent_or_left_open(tmp_path):
 def test_membership_of_few_scores_is_left_open(tmp_path):
     found = membership_of_scores([1.0, 2.0, 3.0], [0.5, 1.5, 2.5])
     findings = findings_of(made.run_with(tmp_path, memberships=(Located(tmp_path / "m.json", found),)))
-    assert {one.status for code in ("CM301", "CM304", "CM912") for one in by_code(findings, code)} == {
-        "not_measured"
-    }
+    assert {one.status for code in ("CM301", "CM304") for one in by_code(findings, code)} == {"not_measured"}
     generator = arrays(0, "findings", "membership")
     found = membership_of_scores(generator.normal(size=300) + 3, generator.normal(size=300))
     findings = findings_of(made.run_with(tmp_path, memberships=(Located(tmp_path / "m.json", found),)))
-    assert the(findings, "CM301").severity == "high"
-    assert the(findings, "CM302").status == "found"
+    assert [(one.key, one.severity) for one in by_code(findings, "CM301") if one.status == "found"] == [
+        ("membership.auc", "high"),
+        ("membership.tpr", "high"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -338,37 +290,29 @@ def test_recitation_beside_a_baseline(tmp_path, hits, baseline, status, severity
     findings = findings_of(
         made.run_with(tmp_path, recitations=(Located(tmp_path / "recitation.json", document),))
     )
-    found = the(findings, "CM401")
+    found = share(findings)
     assert (found.status, found.severity) == (status, severity)
-    assert bool(by_code(findings, "CM909")) == (baseline is None)
+    assert ("recitation.baseline" in {one.key for one in findings}) == (baseline is None)
     if status == "found":
         # Boilerplate comes out of models that never saw these documents.
         screen = conclusion_of(findings)
         assert ("text that any model guesses" in screen.sentence) == (baseline is None)
         (answer,) = (one.answer for one in screen.answers if one.answer.startswith("Yes"))
-        assert answer == f"Yes: {'100' if hits[0] == 100 else '22'}% of what was tried"
+        assert answer.startswith(f"Yes: {'100.0' if hits[0] == 100 else '21.5'}% (")
 
 
 def test_repeated_text_is_recited_more(tmp_path):
     run = made.run_with(tmp_path, recitations=(Located(tmp_path / "recitation.json", made.recitation()),))
-    assert "copies in the corpus" in the(findings_of(run), "CM402").evidence
+    assert any("copies in the corpus" in one.evidence for one in by_code(findings_of(run), "CM402"))
     flat = made.recitation((5, 5, 5, 5))
     run = made.run_with(tmp_path, recitations=(Located(tmp_path / "recitation.json", flat),))
-    assert not by_code(findings_of(run), "CM402")
+    assert not [one for one in by_code(findings_of(run), "CM402") if one.status == "found"]
 
 
 def test_few_sequences_do_not_show_that_nothing_is_recited(tmp_path):
     document = made.recitation((0, 0, 0, 0), of=10)
     run = made.run_with(tmp_path, recitations=(Located(tmp_path / "recitation.json", document),))
-    assert the(findings_of(run), "CM401").status == "not_measured"
-
-
-def test_when_memorization_began(tmp_path):
-    canaries = made.canary_set()
-    made.save_training(tmp_path, watched=made.watch_records(canaries))
-    began = the(findings_of(read_run(tmp_path)), "CM107")
-    assert "at step 75 (epoch 2)" in began.evidence
-    assert "at least 12.0 bits" in began.evidence
+    assert share(findings_of(run)).status == "not_measured"
 
 
 def test_results_that_do_not_belong_together(tmp_path):
@@ -385,10 +329,11 @@ def test_results_that_do_not_belong_together(tmp_path):
     canaries.with_corpus(corpus, tmp_path / "canaries.json").save(tmp_path / "canaries.json")
     made.save_training(tmp_path, data_sha256="3" * 64)
     findings = findings_of(read_run(tmp_path))
-    assert the(findings, "CM501").severity == the(findings, "CM502").severity == "high"
+    assert [one.severity for one in by_code(findings, "CM501")] == ["high", "high"]
     with resealed(tmp_path / "extraction/verified.json") as verified:
         verified["canaries"][0]["canary_id"] = "stranger"
-    assert the(findings_of(read_run(tmp_path)), "CM503").subject == ("stranger",)
+    (apart,) = [one for one in findings_of(read_run(tmp_path)) if one.key == "data.apart"]
+    assert "stranger" in apart.evidence
 
 
 @pytest.mark.parametrize(
@@ -423,30 +368,6 @@ def test_a_byte_that_is_no_text_is_named(tmp_path, name):
         read_run(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "entry", [{}, {"repetitions": "x"}, {"status": "fine"}, {"low": {}}, {"exposure": "<b>"}]
-)
-@pytest.mark.parametrize("name", ["training.json", "exposure-during-training.json"])
-def test_a_damaged_look_during_training_is_named(tmp_path, name, entry):
-    made.save_training(tmp_path, watched=made.watch_records(made.canary_set()))
-    document = json.loads((tmp_path / "training.json").read_text())
-    del document["checksum"]
-    (tmp_path / "training.json").unlink()
-    if name != "training.json":
-        looks = [
-            {"step": one["step"], "epoch": one["epoch"], "seen": one["seen"]} for one in document["watched"]
-        ]
-        document = {"schema": "coalmine.watched/1", "watch": {}, "watched": looks}
-        made.canary_set().save(tmp_path / "canaries.json")
-    write_sealed(tmp_path / name, document)
-    assert watched_training(read_run(tmp_path)) is not None
-    seen = document["watched"][1]["seen"][2]
-    document["watched"][1]["seen"][2] = {**seen, **entry} if entry else {}
-    write_sealed(tmp_path / name, document)
-    with pytest.raises(InputError, match=re.escape(name)):
-        read_run(tmp_path)
-
-
 def test_a_file_that_two_paths_lead_to_counts_once(tmp_path, monkeypatch):
     made.audited_run(tmp_path / "run")
     monkeypatch.chdir(tmp_path)
@@ -468,7 +389,7 @@ def test_no_result_is_left_out_because_another_came_first(tmp_path):
     write_sealed(tmp_path / "recitation.json", made.recitation(hits=(0, 0, 0, 0), of=500))
     write_sealed(tmp_path / "later" / "recitation.json", made.recitation())
     findings = [one for run in read_runs(tmp_path) for one in findings_of(run)]
-    assert {one.status for one in by_code(findings, "CM401")} == {"clear", "found"}
+    assert {one.status for one in findings if one.key == "recitation.share"} == {"not_measured", "found"}
 
 
 def test_exposures_of_other_canaries_are_not_passed_over(tmp_path):
@@ -480,10 +401,10 @@ def test_exposures_of_other_canaries_are_not_passed_over(tmp_path):
     first = read_run(tmp_path).first(EXPOSURES)
     write_sealed(tmp_path / "other" / "exposure.json", msgspec.structs.replace(document, model=first.model))
     findings = findings_of(read_run(tmp_path))
-    assert "other/exposure.json" in the(findings, "CM503").evidence
+    assert "other/exposure.json" in next(one.evidence for one in findings if one.key == "data.apart")
     found = conclusion_of(findings)
     assert found.tone != "good"
-    assert found.sentence.startswith("It cannot be said")
+    assert "But not all results belong to this model" in found.sentence
 
 
 def test_a_model_of_other_data_is_not_called_free_of_memory(forgetful):
@@ -543,37 +464,3 @@ def test_results_of_two_models_are_two_runs(tmp_path):
 def test_the_better_method_is_the_one_to_go_by(remembering):
     assert [one.document.formats[0].method for one in remembering.all(EXPOSURES)] == ["exact", "references"]
     assert not_audited(remembering) == ("watching", "secrets", "recitation", "provenance")
-
-
-def test_only_what_is_clear_passes():
-    def finding(severity, status):
-        return Finding(
-            code="CM000", title="t", severity=severity, status=status, evidence="e", advice="a", docs="d"
-        )
-
-    assert finding("pass", "clear").severity == "pass"
-    for severity, status in (
-        ("pass", "not_tested"),
-        ("pass", "not_measured"),
-        ("pass", "found"),
-        ("info", "clear"),
-    ):
-        with pytest.raises(InputError, match="CM000"):
-            finding(severity, status)
-
-
-def test_findings_survive_json(remembering):
-    findings = findings_of(remembering)
-    assert msgspec.json.decode(msgspec.json.encode(findings), type=tuple[Finding, ...]) == findings
-
-
-def test_every_code_has_a_page_and_every_page_a_code():
-    pages = {
-        path.stem: path.read_text(encoding="utf-8")
-        for path in (ROOT / "docs/reference/findings").glob("CM*.md")
-    }
-    assert set(pages) == set(catalog())
-    for code, entry in catalog().items():
-        assert pages[code].startswith(f"# {code}: {entry.title}\n")
-        assert (ROOT / catalog().docs(code)).is_file()
-        assert f"({code}.md)" in (ROOT / "docs/reference/findings/README.md").read_text(encoding="utf-8")

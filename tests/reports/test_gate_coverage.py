@@ -61,9 +61,9 @@ def test_the_extraction_of_other_canaries_with_the_same_ids_does_not_count(run):
     made.save_verified(run / "run" / "extraction", made.scripted(), other)
     found = outcomes(require + NONE_OUT, run / "run", run / "planted")
     assert {one.outcome for one in found.values()} == {"not_shown"}
-    assert all("planted canaries were not looked for" in one.evidence for one in found.values())
-    told = [one for one in findings_of(read_run(run / "run", run / "planted")) if one.code == "CM503"]
-    assert "The extraction in run/extraction/verified.json was measured on other canaries" in told[0].evidence
+    assert all("no search looked for it" in one.evidence for one in found.values())
+    (apart,) = [one for one in findings_of(read_run(run / "run", run / "planted")) if one.key == "data.apart"]
+    assert "run/extraction/verified.json is about other canaries than" in apart.evidence
 
 
 def test_the_extraction_of_another_model_is_a_run_of_its_own(run):
@@ -80,7 +80,7 @@ def test_a_search_that_is_gone_proves_nothing(run):
     (run / "run" / "extraction" / "extraction-f0.json").unlink()
     found = outcomes('require = ["extraction"]\n' + NONE_OUT, run / "run", run / "planted")
     why = "extraction-f0.json, which run/extraction/verified.json rests on, is not there"
-    assert {(one.outcome, one.evidence) for one in found.values()} == {("not_shown", why)}
+    assert all(one.outcome == "not_shown" and why in one.evidence for one in found.values())
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../../x", "", ".", "..", "a\0b", "x" * 300])
@@ -89,7 +89,7 @@ def test_a_search_with_a_name_that_no_file_beside_it_has_is_gone(run, name):
         document["extractions"][name] = "0" * 64
     found = outcomes(NONE_OUT, run / "run", run / "planted")
     why = f"{name}, which run/extraction/verified.json rests on, is not there"
-    assert {(one.outcome, one.evidence) for one in found.values()} == {("not_shown", why)}
+    assert all(one.outcome == "not_shown" and why in one.evidence for one in found.values())
 
 
 def test_a_secret_that_came_out_counts_though_its_search_is_gone(tmp_path):
@@ -160,9 +160,12 @@ def test_membership_of_one_manifest_does_not_stand_for_another(run):
     document.save(run / "run" / "others")
     found = outcomes(policy, *named, run / "other")
     assert {one.outcome for one in found.values()} == {"not_shown"}
-    assert all("no membership was measured of them" in one.evidence for one in found.values())
+    assert all("membership has scores of 0 of" in one.evidence for one in found.values())
     membership(run / "run" / "others").save(run / "run" / "others-membership")
-    assert {one.outcome for one in outcomes(policy, *named, run / "other").values()} == {"holds"}
+    # The audits are all there, and results of several manifests are judged one by one.
+    found = outcomes(policy, *named, run / "other")
+    assert [one.outcome for one in found.values()] == ["holds", "not_shown"]
+    assert "other canaries" in found["membership.auc_at_most"].evidence
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes")

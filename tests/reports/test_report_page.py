@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 import coalmine
 from coalmine import expose, read_run, read_runs
-from coalmine.audits import EXPOSURES, MEMBERSHIPS, RECITATIONS, Finding
+from coalmine.audits import EXPOSURES, MEMBERSHIPS, RECITATIONS
 from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.audits.extraction.audit import hidden_member
 from coalmine.audits.membership.display import epsilon_figure
@@ -33,9 +33,9 @@ from coalmine.evidence.run import Located
 from coalmine.randomness import arrays
 from coalmine.records.documents import write_sealed
 from coalmine.reports.export import as_json, as_junit, as_markdown, as_sarif
-from coalmine.reports.figures import comparing_figures, figures_of
+from coalmine.reports.findings import Finding
 from coalmine.reports.page.html import report_page
-from coalmine.reports.reported import reported
+from coalmine.reports.reported import comparing_figures, figures_of, reported
 from coalmine.statistics import roc_curve, tpr_at_fpr
 from coalmine.visible import visible
 from reports import report_runs as made
@@ -118,7 +118,7 @@ def test_the_page_is_one_file_that_loads_nothing(page):
 def test_the_page_answers_first_then_shows(page):
     text = "".join(Elements(page).text)
     order = [
-        "The model memorized 2 of 12 canaries and 2 of 12 can be extracted.",
+        "The model memorized 2 of 12 canaries. 2 of 12 canaries can be extracted.",
         "Did it memorize the canaries?",
         "Can they be extracted?",
         "What should I do?",
@@ -131,7 +131,7 @@ def test_the_page_answers_first_then_shows(page):
     ]
     places = [text.index(words) for words in order]
     assert places == sorted(places)
-    assert "CM905" in text
+    assert "Provenance was not tested" in text
     ids = [attributes["id"] for _, attributes in Elements(page).elements if "id" in attributes]
     assert len(ids) == len(set(ids))
 
@@ -391,7 +391,7 @@ def test_json_holds_the_findings(run):
     document = json.loads(as_json(reported([run])))
     (one,) = document["runs"]
     findings = msgspec.convert(one["findings"], tuple[Finding, ...])
-    assert {"CM101", "CM201", "CM905"} <= {finding.code for finding in findings}
+    assert {"CM101", "CM201", "CM900"} <= {finding.code for finding in findings}
     assert one["not_tested"] == ["secrets", "provenance"]
 
 
@@ -400,7 +400,7 @@ def test_junit_fails_what_was_found_and_skips_what_was_not_tested(run):
     suite = ET.fromstring(as_junit(told)).find("testsuite")
     cases = {case.get("name").split()[0]: case for case in suite}
     assert cases["CM101"].find("failure").get("type") == "critical"
-    assert "not tested" in cases["CM905"].find("skipped").get("message")
+    assert "not tested" in cases["CM900"].find("skipped").get("message")
     assert cases["CM105"].find("failure") is cases["CM105"].find("skipped") is None
     assert int(suite.get("failures")) == len(suite.findall("testcase/failure"))
     assert int(suite.get("skipped")) == len(suite.findall("testcase/skipped"))
@@ -433,7 +433,7 @@ def test_the_command_writes_what_it_says(tmp_path, monkeypatch):
     made.audited_run(tmp_path / "run")
     result = invoke("run")
     assert result.exit_code == 0, result.output
-    assert "The model memorized 2 of 12 canaries and 2 of 12 can be extracted." in result.output
+    assert "The model memorized 2 of 12 canaries. 2 of 12 canaries can be extracted." in result.output
     assert "Report: report.html" in result.output
     assert stat.S_IMODE((tmp_path / "report.html").stat().st_mode) == 0o644
     assert invoke("run", "--reveal", "-o", "shown.html").exit_code == 0
@@ -449,7 +449,9 @@ def test_the_command_writes_what_it_says(tmp_path, monkeypatch):
     assert invoke("run", "--format", "png", "-o", "drawn").exit_code == 0
     assert (tmp_path / "drawn/roc.png").read_bytes().startswith(b"\x89PNG")
     document = json.loads(invoke("run", "--json").output)
-    assert document["verdicts"] == ["The model memorized 2 of 12 canaries and 2 of 12 can be extracted."]
+    assert document["verdicts"] == [
+        "The model memorized 2 of 12 canaries. 2 of 12 canaries can be extracted."
+    ]
     assert isinstance(invoke("run", "--reveal", "--format", "json").exception, InputError)
     assert isinstance(invoke("nowhere").exception, InputError)
 

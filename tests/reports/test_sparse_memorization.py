@@ -191,7 +191,7 @@ def test_other_exposures_of_the_same_secrets_are_not_passed_over(tmp_path):
     )
     _, findings = said(run)
     assert not [one for one in findings if one.status == "clear"]
-    [one] = [one for one in findings if one.code == "CM704"]
+    one = next(one for one in findings if one.code == "CM704")
     assert "loud.json shows more than guessing explains" in one.evidence
     assert check(run, parse_policy("[secrets]\nat_most = 13.2")).rules[0].outcome == "not_shown"
 
@@ -201,9 +201,9 @@ def test_secrets_that_came_out_are_counted_in_one_way(tmp_path):
     ranks = [1, 1, 400, *ordinary(40)[3:]]
     document = ranked(ranks, kind="phone", leads=[9.0, 9.0] + [-5.0] * 38)
     text, findings = said(run_of(tmp_path, document, [f"phone-{place}" for place in range(3)], natural=True))
-    assert "3 of 40 secrets that were tested" in text
+    assert "3 of 40 secrets that were tested came out of the model" in text
     (one,) = [one for one in findings if one.code == "CM701"]
-    assert "3 of 40 secrets that were tested (3 phone) came out of the model" in one.evidence
+    assert "3 of 40 secrets that were tested came out of the model" in one.evidence
 
 
 def test_a_model_that_is_as_sure_of_strangers_is_not_accused_of_one_that_it_guesses(tmp_path):
@@ -271,8 +271,11 @@ def test_one_address_that_is_recited_among_few_references_is_not_what_an_innocen
         findings = findings_of(read_run(folder))
         told.append(conclusion_of(findings).sentence)
     assert told[0] == "No leak was found in what was tested."
-    assert told[1] == (
-        "1 of 40 secrets of the kind email is first among all that it was ranked among, which chance explains in 4% of models."
+    assert told[1].startswith("It cannot be said whether it leaks")
+    (one,) = [one for one in findings if one.code == "CM704"]
+    assert (
+        "1 of 40 secrets of the kind email is first among all that it was ranked among, which chance explains in 4%"
+        in one.evidence
     )
     assert not [one for one in findings if one.code == "CM704" and one.status == "clear"]
 

@@ -78,18 +78,10 @@ from coalmine.audits.whole.results import (
 from coalmine.audits.watching.measuring import ExposureWatch as ExposureWatch
 from coalmine.audits.watching.options import WatchOptions as WatchOptions
 from coalmine.audits.watching.results import WATCHES as WATCHES
-from coalmine.evidence.audit import Audit as Audit, NotTested as NotTested
-from coalmine.evidence.budget import Decisions as Decisions, Suspicion as Suspicion
+from coalmine.evidence.audit import Audit as Audit
+from coalmine.evidence.measures import Measure as Measure, Rule as Rule
+from coalmine.evidence.tables import Column as Column, Table as Table
 from coalmine.evidence.charts import Axis as Axis, Chart as Chart, Marks as Marks
 from coalmine.evidence.details import Detail as Detail
-from coalmine.evidence.findings import Catalog as Catalog, Entry as Entry, Finding as Finding
-from coalmine.evidence.outcomes import RuleOutcome as RuleOutcome, not_shown as not_shown
-from coalmine.evidence.policy import (
-    Broken as Broken,
-    PolicySection as PolicySection,
-    PolicyTerms as PolicyTerms,
-    absent as absent,
-)
-from coalmine.evidence.replies import Reply as Reply
 from coalmine.evidence.run import Run as Run
 from coalmine.records.documents import Document as Document, Origin as Origin

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib.metadata import entry_points
 
@@ -11,16 +10,15 @@ from coalmine.audits.defenses.audit import DEFENSES
 from coalmine.audits.disagreement.records import CROSSCHECKS
 from coalmine.audits.exposure.audit import EXPOSURE
 from coalmine.audits.extraction.audit import EXTRACTION
-from coalmine.audits.membership.audit import MEMBERSHIP
+from coalmine.audits.membership.report import MEMBERSHIP
 from coalmine.audits.provenance.audit import PROVENANCE
 from coalmine.audits.recitation.audit import RECITATION
-from coalmine.audits.secrets.audit import SECRETS
+from coalmine.audits.secrets.report import SECRETS
 from coalmine.audits.survival.audit import SURVIVAL
 from coalmine.audits.watching.audit import WATCHING
 from coalmine.audits.whole.audit import STEPS
 from coalmine.errors import InputError
 from coalmine.evidence.audit import Audit
-from coalmine.evidence.findings import Catalog
 from coalmine.evidence.run import Run
 
 GROUP = "coalmine.audits"
@@ -46,35 +44,12 @@ def audits() -> tuple[Audit, ...]:
             raise InputError(
                 f"the entry point {entry.name!r} of {GROUP} is not an Audit, but {type(audit).__name__}; it must name one"
             )
-        for conflict in _conflicts(audit, found):
-            raise InputError(f"{conflict}, from {entry.value}; update that package, or remove it")
+        if audit.name in {one.name for one in found}:
+            raise InputError(
+                f"there are two audits named {audit.name!r}, one from {entry.value}; update that package, or remove it"
+            )
         found.append(audit)
     return tuple(found)
-
-
-def _conflicts(audit: Audit, others: Sequence[Audit]) -> Iterator[str]:
-    """Why an audit cannot be beside these others, one phrase each."""
-    if audit.name in {one.name for one in others}:
-        yield f"there are two audits named {audit.name!r}"
-    for other in others:
-        for code in sorted(audit.catalog.keys() & other.catalog.keys()):
-            yield f"the audit {audit.name!r} declares the finding {code} of the audit {other.name!r}"
-        for kind, weight in audit.weights.items():
-            if other.weights.get(kind, weight) != weight:
-                yield f"the audit {audit.name!r} gives tests of the kind {kind!r} another weight than the audit {other.name!r}"
-    if audit.not_tested is not None and audit.not_tested.code not in audit.catalog:
-        yield f"the catalog of the audit {audit.name!r} does not have {audit.not_tested.code}"
-
-
-@cache
-def catalog() -> Catalog:
-    """The codes of the findings of all audits."""
-    return Catalog({code: entry for audit in audits() for code, entry in audit.catalog.items()})
-
-
-def weights() -> Mapping[str, float]:
-    """The shares of the kinds of tests of all audits in the error budget; 1 for a kind that is not named."""
-    return {kind: weight for audit in audits() for kind, weight in audit.weights.items()}
 
 
 def audited(run: Run) -> tuple[str, ...]:
@@ -98,4 +73,4 @@ def not_audited(run: Run) -> tuple[str, ...]:
 
 def _missed() -> list[Audit]:
     """The audits that a report misses if they were not run."""
-    return [audit for audit in audits() if audit.not_tested is not None]
+    return [audit for audit in audits() if audit.is_missed]

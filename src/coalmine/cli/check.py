@@ -39,9 +39,7 @@ def check(given: Check, session: Session) -> int:
     chance explains. Nothing is measured here.
     """
     from coalmine.audits.runs import read_run
-    from coalmine.reports.gate.checking import check
-    from coalmine.reports.gate.policy import read_policy
-    from coalmine.reports.gate.table import gate_in_words, gate_table, write_junit
+    from coalmine.reports.gate import GATE, check, gate_lines, read_policy, write_junit
 
     # The policy first: a mistake in it is told before anything is read.
     rules = read_policy(given.policy)
@@ -50,7 +48,7 @@ def check(given: Check, session: Session) -> int:
     result = check(read_run(*given.run), rules)
     if given.junit is not None:
         write_junit(result, given.junit)
-    session.say(gate_table(result), *gate_in_words(result))
+    session.say(GATE.terminal(result.rules), *gate_lines(result))
     session.document(result)
     return result.exit_code
 
@@ -65,9 +63,9 @@ class Init(Arguments, frozen=True, kw_only=True):
 @command("init", policies)
 def init(given: Init, session: Session) -> None:
     """Write a policy with every rule in it, explained; most of them are commented out."""
-    from coalmine.reports.gate.policy import TEMPLATE
+    from coalmine.reports.gate import template
 
-    path, content = given.path, TEMPLATE.encode()
+    path, content = given.path, template().encode()
     check_place(path)
     if path.exists() and not given.overwrite and read_bytes(path, "the policy") != content:
         raise InputError(f"{path} is there already; choose another place, or replace it with --overwrite")

@@ -18,7 +18,7 @@ from coalmine.records.options import Option
 from coalmine.visible import visible
 
 if TYPE_CHECKING:
-    from coalmine.evidence.findings import Finding
+    from coalmine.reports.findings import Finding
     from coalmine.reports.reported import ReportedRun
 
 
@@ -117,7 +117,7 @@ def _write(reports: Sequence[ReportedRun], target: Path, kind: ReportFormat, *, 
 
 
 def _counts(these: Sequence[Finding]) -> str:
-    from coalmine.evidence.findings import SEVERITIES
+    from coalmine.reports.findings import SEVERITIES
     from coalmine.reports.reported import STATUS_WORDS
 
     parts = []

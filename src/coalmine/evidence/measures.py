@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from coalmine.evidence.limits import widened_low
 from coalmine.records import Estimate
 from coalmine.records.estimate import chance_text
 from coalmine.statistics.multiple_tests import holm
@@ -120,26 +119,46 @@ def decide(measures: Sequence[Measure], level: float = LEVEL) -> Decisions:
     """Judge all tests of a report together.
 
     Each kind of test has a share of the error in proportion to its weight, which its tests divide; kinds without a test leave theirs
-    to the others. Of several measures of one test the largest p-value counts.
+    to the others. Different p-values of one test, such as those of two searches for one canary, share its error.
 
     >>> one, other = (Measure(key="canary", name=name, p_value=p) for name, p in (("a", 1e-6), ("b", 0.3)))
     >>> decided = decide([one, other])
     >>> decided.shows(one), decided.shows(other)
     (True, False)
     """
-    tests: dict[Test, tuple[float, float]] = {}
+    given: dict[Test, set[float]] = {}
+    weights: dict[Test, float] = {}
     for one in measures:
         if one.p_value is not None and one.is_test and one.status is None:
-            known = tests.get(one.test_name, (0.0, 0.0))[0]
-            tests[one.test_name] = (max(known, min(1.0, one.p_value)), one.weight)
+            given.setdefault(one.test_name, set()).add(one.p_value)
+            weights[one.test_name] = one.weight
+    tests = {name: min(1.0, len(p_values) * min(p_values)) for name, p_values in given.items()}
     sizes = Counter(name[0] for name in tests)
-    found = holm(
-        [p_value for p_value, _ in tests.values()],
-        level,
-        [weight / sizes[name[0]] for name, (_, weight) in tests.items()],
-    )
+    found = holm(list(tests.values()), level, [weights[name] / sizes[name[0]] for name in tests])
     shown = frozenset(name for name, is_shown in zip(tests, found.shown, strict=True) if is_shown)
     return Decisions(shown, dict(zip(tests, found.levels, strict=True)))
+
+
+def widened_low(estimate: Estimate, level: float, freedom: float = math.inf) -> float:
+    """The lower limit of an estimate at a confidence of `level`.
+
+    The interval is widened as that of a normal error would be, or of Student's t with so many degrees of freedom; a number that is exact
+    or proven stays as it is.
+    """
+    if estimate.low is None:
+        return -math.inf
+    if estimate.confidence is None or estimate.confidence >= level:
+        return estimate.low
+    middle = estimate.value if estimate.value is not None else estimate.high
+    if middle is None or estimate.confidence <= 0:
+        return -math.inf
+    return middle - (middle - estimate.low) * _width(level, freedom) / _width(estimate.confidence, freedom)
+
+
+def _width(level: float, freedom: float) -> float:
+    from scipy.special import ndtri, stdtrit
+
+    return float(ndtri(0.5 + level / 2) if math.isinf(freedom) else stdtrit(freedom, 0.5 + level / 2))
 
 
 def bonferroni(measures: Sequence[Measure], _limit: float) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,8 +20,8 @@ import pytest
 if TYPE_CHECKING:
     from coalmine.audits.exposure.results import Exposures
     from coalmine.audits.extraction.results import CanaryExtraction, Extraction
-    from coalmine.evidence.outcomes import RuleOutcome
-    from coalmine.reports.gate.checking import GateResult
+    from coalmine.evidence.measures import Measure, Rule
+    from coalmine.reports.gate import GateResult, RuleOutcome
 
 PathLike = str | os.PathLike[str]
 _LOADING = ("kind", "device", "device_map", "precision", "context", "context_text")
@@ -52,8 +52,7 @@ def coalmine_check() -> Callable[..., GateResult]:
         __tracebackhide__ = True
         with _reported():
             from coalmine.audits.runs import read_run
-            from coalmine.reports.gate.checking import check
-            from coalmine.reports.gate.policy import read_policy
+            from coalmine.reports.gate import check, read_policy
 
             result = check(read_run(*run), read_policy(policy))
         _judge(result.rules)
@@ -114,7 +113,6 @@ class ExposureAssertions:
         *,
         repetitions: int | None = None,
         up_to_repetitions: int | None = None,
-        all_at_once: bool = False,
         min_canaries: int = 1,
     ) -> None:
         """Fail unless every planted canary's exposure is at most `bits`.
@@ -123,29 +121,20 @@ class ExposureAssertions:
         """
         __tracebackhide__ = True
         with _reported():
-            from coalmine.audits.exposure.policy import judge_exposures, planted_canaries
-            from coalmine.evidence.words import times_in_words
+            from coalmine.audits.exposure.report import RULES, measures
+            from coalmine.audits.exposure.results import EXPOSURES
+            from coalmine.evidence.run import Located, Run
 
             _check_limit("bits", bits)
             exposures = self._audit.exposures
-            chosen = [
-                one
-                for one in planted_canaries(exposures)
-                if repetitions in (None, one.result.repetitions)
-                and (up_to_repetitions is None or one.result.repetitions <= up_to_repetitions)
-            ]
-            which = "planted canaries"
-            if repetitions is not None:
-                which += f" trained on {times_in_words(repetitions)}"
-            if up_to_repetitions is not None:
-                which += f" trained on up to {up_to_repetitions} times"
-            outcome = judge_exposures(
-                chosen,
+            located = (Located(Path(EXPOSURES.file), exposures),)
+            outcome = _rule_outcome(
+                RULES[0],
                 bits,
-                which=which,
-                confidence=0.95 if all_at_once else exposures.confidence,
-                all_at_once=all_at_once,
-                fewest=min_canaries,
+                measures(Run(paths=(), name="", documents={EXPOSURES: located})),
+                exposures.confidence,
+                (repetitions, up_to_repetitions),
+                min_canaries,
             )
         _judge([outcome])
 
@@ -157,61 +146,62 @@ class ExtractionAssertions:
         self._audit = audit
         self._found: dict[str, Any] = {}
 
-    def none(
-        self, *, top: int = 10, repetitions: int | None = None, accept_unproven: bool = False, **options: Any
-    ) -> None:
+    def none(self, *, top: int = 10, repetitions: int | None = None, **options: Any) -> None:
         """Fail if a planted canary is among the `top` least surprising members of its format; see `at_most`."""
         __tracebackhide__ = True
-        self.at_most(0, top=top, repetitions=repetitions, accept_unproven=accept_unproven, **options)
+        self.at_most(0, top=top, repetitions=repetitions, **options)
 
-    def at_most(
-        self,
-        count: int,
-        *,
-        top: int = 10,
-        repetitions: int | None = None,
-        accept_unproven: bool = False,
-        **options: Any,
-    ) -> None:
+    def at_most(self, count: int, *, top: int = 10, repetitions: int | None = None, **options: Any) -> None:
         """Fail if more than `count` planted canaries are among the `top` least surprising members of their format.
 
-        A search that ends with its `budget` proves nothing and fails the test too, unless `accept_unproven` says that the
-        budget is enough. `options` are those of `coalmine.extract`.
+        A search that ends with its `budget` proves nothing, and fails the test too. `options` are those of `coalmine.extract`.
         """
         __tracebackhide__ = True
         with _reported():
-            from coalmine.audits.extraction.policy import judge_extractions, smallest_budget
+            from coalmine.audits.extraction.report import RULES, extracted_measures
+            from coalmine.audits.extraction.results import EXTRACTIONS, VERIFIED, Verified, extraction_file
+            from coalmine.evidence.run import Located, Run
 
             _check_limit("count", count)
             key = repr((top, sorted(options.items())))
             if key not in self._found:
                 self._found[key] = self._audit.extractions(top=top, **options)
             results, searches = self._found[key]
-            planted = [one for one in results if one.repetitions > 0]
-            outcome = judge_extractions(
-                [one for one in planted if repetitions in (None, one.repetitions)],
-                count,
-                which="planted canaries"
-                + ("" if repetitions is None else f" trained on {repetitions} times"),
-                budget=smallest_budget(searches.values()),
-                chances=self._chances(results, searches),
-                among_first=top,
-                accept_unproven=accept_unproven,
+            verified = Located(
+                Path(VERIFIED.file),
+                Verified(manifest_sha256="", model={}, extractions={}, canaries=tuple(results)),
             )
+            beside = tuple(Located(Path(extraction_file(name)), one) for name, one in searches.items())
+            run = Run(paths=(), name="", documents={VERIFIED: (verified,), EXTRACTIONS: beside})
+            found = extracted_measures(run, verified, RULES[0].of, "canary")
+            outcome = _rule_outcome(RULES[0], count, found, 0.95, (repetitions, None), 1)
         _judge([outcome])
 
-    def _chances(
-        self, results: Sequence[CanaryExtraction], searches: dict[str, Extraction]
-    ) -> dict[str, float]:
-        """How likely the rank of each canary is without memorization: among the first k of |R| members, k / |R|."""
-        from coalmine.corpus.planting.manifest import as_canary_set
 
-        formats = {one.canary_id: one.format_id for one in as_canary_set(self._audit.canaries)}
-        return {
-            one.canary_id: min(1.0, (one.place or 1) / int(searches[formats[one.canary_id]].size))
-            for one in results
-            if one.extracted
-        }
+def _rule_outcome(
+    rule: Rule,
+    limit: float,
+    found: Iterable[Measure],
+    confidence: float,
+    copies: tuple[int | None, int | None],
+    min_canaries: int,
+) -> RuleOutcome:
+    """What becomes of a rule about canaries that were trained on exactly, or up to, so many times; None for any number."""
+    from coalmine.reports.gate import Policy, judge_rule
+
+    exactly, most = copies
+    own = [
+        one
+        for one in found
+        if one.key == rule.of
+        and exactly in {None, one.copies}
+        and (most is None or (one.copies is not None and one.copies <= most))
+    ]
+    if not own:
+        pytest.fail(
+            "there are no such planted canaries among the results; plant and measure some", pytrace=False
+        )
+    return judge_rule(rule, limit, own, Policy(confidence=confidence, min_canaries=min_canaries))
 
 
 def _check_limit(name: str, limit: Any) -> None:
@@ -252,7 +242,9 @@ def _words(one: RuleOutcome) -> str:
     from coalmine.visible import visible
 
     settle = [f"what would settle it: {one.settle}"] if one.settle else []
-    return "\n  ".join(map(visible, [f"{one.asks}: {one.words}; {one.evidence}", *settle, *one.details]))
+    return "\n  ".join(
+        map(visible, [f"{one.asks}: {one.outcome.replace('_', ' ')}; {one.evidence}", *settle, *one.details])
+    )
 
 
 def _identity(given: Any) -> Any:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
-from coalmine.audits.registry import audits, catalog
-from coalmine.evidence.findings import Entry, Finding
-from coalmine.evidence.replies import EXTRACTED, MEMORIZED, TONES, Reply, Tone, Topic
+from coalmine.reports.catalog import catalog
+from coalmine.reports.findings import Finding
 
-TO_DO = Topic("What should I do?", "")
-_APART = "not all results belong to this model and these canaries."
-# The verdict where no canaries were tested and no audit has a sentence for it.
+Tone = Literal["bad", "warn", "open", "good"]
+# The worst first.
+TONES: tuple[Tone, ...] = ("bad", "warn", "open", "good")
+_TONE_OF: dict[str, Tone] = {
+    "critical": "bad",
+    "high": "bad",
+    "medium": "warn",
+    "low": "warn",
+    "info": "open",
+    "pass": "good",
+}
+TO_DO = "What should I do?"
+# The verdict where no finding has a sentence for it.
 _NO_LEAK = {
     "good": "No leak was found in what was tested.",
     "open": "What was tested shows no leak, and does not rule one out.",
@@ -25,95 +34,70 @@ _TO_DO_FIRST = {
 }
 
 
+class Answer(NamedTuple):
+    """The answer to a question of the first screen, in a few words and in a sentence."""
+
+    question: str
+    answer: str
+    detail: str
+    tone: Tone
+
+
 class Conclusion(NamedTuple):
-    """The verdict in a sentence, and the answers: about the canaries, about anything else that an audit replies to, and what to do."""
+    """The verdict in a sentence or two, and an answer to each question that was asked; the last one says what to do."""
 
     sentence: str
     tone: Tone
-    answers: tuple[Reply, ...]
+    answers: tuple[Answer, ...]
 
 
 def conclusion_of(findings: Sequence[Finding]) -> Conclusion:
     """What the findings amount to; nothing that was not tested or not measured is called safe.
 
-    Questions about canaries are left out where none were tested and something else was.
+    Each question has the answer of its worst finding. One that was not tested is left out where others were.
     """
-    # Why good news cannot be relied on: the first reason, since one is enough.
-    doubt = next((e.verdict or _APART for _, e in _found(findings) if e.discredits == "good news"), None)
-    # An audit without any finding, not even that it was not run, has nothing to reply.
-    replies = [
-        one
-        for audit in audits()
-        if any(found.code in audit.catalog for found in findings)
-        for one in audit.replies(findings)
-    ]
-    topics = dict.fromkeys((MEMORIZED, EXTRACTED, *(one.topic for one in replies)))
-    answers = [
-        _to(topic, replies) if doubt is None else _of_doubtful_results(_to(topic, replies), doubt)
-        for topic in topics
-    ]
-    # The worst first, since it is what a reader must not miss.
-    about_canaries, others = answers[:2], sorted(answers[2:], key=lambda one: TONES.index(one.tone))
-    if others and not any(one.tested for one in about_canaries):
-        about_canaries = []
-    shown = (*about_canaries, *others)
-    broken = next((one for one in _found(findings) if discredits_report(one[0])), None)
-    if broken is None:
-        clauses = " ".join(one.clause or one.topic.open_clause for one in about_canaries)
-        said = [
-            *([f"{clauses}."] if clauses else []),
-            *(one for audit in audits() for one in audit.sentences(findings)),
-        ]
-        to_do = _to_do(findings)
-        tone = min((one.tone for one in shown), key=TONES.index)
-        nothing = not any(one.tested for one in shown)
-        some = "open" if any(one.tone == "good" for one in shown) else "none"
-        sentences = said or [_NOTHING_TESTED if nothing else _NO_LEAK["good" if tone == "good" else some]]
-    else:
-        sentences = [broken[1].verdict]
-        to_do = Reply(TO_DO, "Mend the measurement", broken[0].advice, "bad")
-        tone = "bad"
-    if doubt is not None:
-        sentences.append(f"But {doubt}")
-    return Conclusion(" ".join(sentences), tone, (*shown, to_do))
+    worst = {one.question: one for one in reversed(findings) if one.answer}
+    order = dict.fromkeys(entry.question for entry in catalog().values())
+    asked = [worst[question] for question in order if question in worst]
+    tested = [one for one in asked if one.status != "not_tested"]
+    asked = tested or asked
+    spoiled = next((one for one in findings if one.discredits == "report"), None)
+    doubted = next((one for one in findings if one.discredits == "good news"), None)
+    doubt = "" if doubted is None else catalog()[doubted.key].verdict
+    answers = [_answer(one, doubt) for one in asked]
+    if spoiled is not None:
+        to_do = Answer(TO_DO, "Mend the measurement", spoiled.advice, "bad")
+        return Conclusion(_with_doubt(catalog()[spoiled.key].verdict, doubt), "bad", (*answers, to_do))
+    tone: Tone = min((one.tone for one in answers), key=TONES.index, default="open")
+    sentence = " ".join(dict.fromkeys(one.sentence for one in asked if one.sentence))
+    if not sentence:
+        some = "open" if any(one.tone == "good" for one in answers) else "none"
+        sentence = _NO_LEAK["good" if tone == "good" else some] if tested else _NOTHING_TESTED
+    return Conclusion(_with_doubt(sentence, doubt), tone, (*answers, _to_do(findings)))
 
 
-def discredits_report(found: Finding) -> bool:
-    """Whether no number can be trusted because of this finding, in the report and in the gate alike; not where chance explains it."""
-    return (
-        catalog()[found.code].discredits == "report" and found.status == "found" and found.severity != "info"
-    )
+def _with_doubt(sentence: str, doubt: str) -> str:
+    return f"{sentence} But {doubt}" if doubt else sentence
 
 
-def _found(findings: Sequence[Finding]) -> Iterator[tuple[Finding, Entry]]:
-    """What was found, each with the entry of its code."""
-    return ((one, catalog()[one.code]) for one in findings if one.status == "found")
+def _answer(one: Finding, doubt: str) -> Answer:
+    """The answer that a finding gives; good news is open where there is a reason to doubt it."""
+    tone = _TONE_OF[one.severity]
+    if doubt and tone == "good":
+        detail = f"{doubt[:1].upper()}{doubt[1:]} {one.evidence}"
+        return Answer(one.question, "Cannot be said", detail, "open")
+    return Answer(one.question, one.answer, one.evidence, tone)
 
 
-def _to(topic: Topic, replies: Sequence[Reply]) -> Reply:
-    """The first reply to a question that accuses the model, otherwise the first there is."""
-    these = [one for one in replies if one.topic == topic]
-    nothing = Reply(topic, "Not tested", "No audit has an answer.", "open", tested=False)
-    return next((one for one in these if one.accuses), these[0] if these else nothing)
-
-
-def _of_doubtful_results(reply: Reply, doubt: str) -> Reply:
-    """A reply that would be good news if the results belonged together is open if they do not."""
-    if reply.tone != "good":
-        return reply
-    return Reply(reply.topic, "Cannot be said", f"{doubt[:1].upper()}{doubt[1:]} {reply.detail}", "open")
-
-
-def _to_do(findings: Sequence[Finding]) -> Reply:
-    for one, entry in _found(findings):
-        if one.severity not in _TO_DO_FIRST:
-            continue
-        if entry.discredits != "nothing":
-            return Reply(TO_DO, "Mend the measurement", one.advice, "warn")
-        tone: Tone = "bad" if one.severity == "critical" else "warn"
-        return Reply(TO_DO, _TO_DO_FIRST[one.severity], one.advice, tone)
+def _to_do(findings: Sequence[Finding]) -> Answer:
     for one in findings:
-        if one.status in {"not_measured", "not_tested"} and catalog()[one.code].first_step:
-            return Reply(TO_DO, "Measure more", one.advice, "open")
+        if one.status == "found" and one.severity in _TO_DO_FIRST:
+            if one.discredits:
+                return Answer(TO_DO, "Mend the measurement", one.advice, "warn")
+            tone: Tone = "bad" if one.severity == "critical" else "warn"
+            return Answer(TO_DO, _TO_DO_FIRST[one.severity], one.advice, tone)
+    for one in findings:
+        if one.status in {"not_measured", "not_tested"} and catalog()[one.key].first_step:
+            return Answer(TO_DO, "Measure more", one.advice, "open")
     again = "Measure again whenever data, training or model change, with `coalmine check`."
-    return Reply(TO_DO, "Keep measuring", again, "good")
+    return Answer(TO_DO, "Keep measuring", again, "good")

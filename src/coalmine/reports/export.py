@@ -9,12 +9,20 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import coalmine
-from coalmine.audits.registry import audited, catalog, not_audited
+from coalmine.audits.registry import audited, not_audited
 from coalmine.evidence.charts import Chart
 from coalmine.evidence.drawing import png_of
-from coalmine.evidence.findings import Finding, Severity
-from coalmine.reports.figures import comparing_figures, figures_of
-from coalmine.reports.reported import HEADINGS, STATUS_WORDS, ReportedRun, findings_by_status, label
+from coalmine.reports.catalog import Severity
+from coalmine.reports.findings import SEVERITIES, Finding
+from coalmine.reports.reported import (
+    HEADINGS,
+    STATUS_WORDS,
+    ReportedRun,
+    comparing_figures,
+    figures_of,
+    findings_by_status,
+    label,
+)
 from coalmine.storage.files import check_places, make_directory, to_json, write_bytes
 from coalmine.visible import visible
 
@@ -43,7 +51,7 @@ def as_json(reports: Sequence[ReportedRun]) -> bytes:
                     "verdict": one.conclusion.sentence,
                     "answers": [
                         {
-                            "question": answer.topic.question,
+                            "question": answer.question,
                             "answer": answer.answer,
                             "detail": answer.detail,
                             "tone": answer.tone,
@@ -66,7 +74,7 @@ def as_markdown(reports: Sequence[ReportedRun]) -> str:
     for one in reports:
         lines += [f"# {_inline(one.name)}: {_inline(one.conclusion.sentence)}", ""]
         for answer in one.conclusion.answers:
-            lines.append(f"- **{answer.topic.question}** {_inline(answer.answer)}. {_inline(answer.detail)}")
+            lines.append(f"- **{answer.question}** {_inline(answer.answer)}. {_inline(answer.detail)}")
         lines.append("")
         for status, these in findings_by_status(one.findings).items():
             lines += [f"## {HEADINGS[status]}", ""]
@@ -138,30 +146,27 @@ def _fails(finding: Finding) -> bool:
 
 def as_sarif(reports: Sequence[ReportedRun]) -> bytes:
     """Findings for a code host; what is clear passes, and what was not tested or measured is open for review."""
-    codes = sorted({finding.code for one in reports for finding in one.findings})
+    worst: dict[str, Finding] = {}
+    for finding in sorted(
+        (one for report in reports for one in report.findings), key=lambda one: SEVERITIES.index(one.severity)
+    ):
+        worst.setdefault(finding.code, finding)
+    codes = sorted(worst)
     rules = [
         {
             "id": code,
-            "name": re.sub(r"\W", "", catalog()[code].title.title()),
-            "shortDescription": {"text": catalog()[code].title},
-            "help": {
-                "text": catalog()[code].advice,
-                "markdown": f"{catalog()[code].advice} See `{catalog().docs(code)}`.",
-            },
-            "properties": {"tags": ["security", "privacy"], "security-severity": _worst(reports, code)},
+            "name": re.sub(r"\W", "", one.title.title()),
+            "shortDescription": {"text": one.title},
+            "help": {"text": one.advice, "markdown": f"{one.advice} See `{one.docs}`."},
+            "properties": {"tags": ["security", "privacy"], "security-severity": _LEVELS[one.severity][1]},
         }
-        for code in codes
+        for code, one in sorted(worst.items())
     ]
     results = [_sarif_result(finding, one, codes) for one in reports for finding in one.findings]
     tool = {"driver": {"name": "coalmine", "version": coalmine.__version__, "rules": rules}}
     return to_json(
         {"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [{"tool": tool, "results": results}]}
     )
-
-
-def _worst(reports: Sequence[ReportedRun], code: str) -> str:
-    found = [finding.severity for one in reports for finding in one.findings if finding.code == code]
-    return max((_LEVELS[severity][1] for severity in found), key=float)
 
 
 def _sarif_result(finding: Finding, one: ReportedRun, codes: Sequence[str]) -> dict[str, Any]:

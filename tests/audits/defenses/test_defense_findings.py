@@ -45,7 +45,7 @@ def saved(folder, one):
 
 
 def by_code(run):
-    return {one.code: one for one in findings_of(run) if one.code.startswith("CM8")}
+    return {one.key: one for one in findings_of(run) if one.code.startswith("CM8")}
 
 
 def test_rows_have_the_spreads_and_the_frontier(made):
@@ -61,11 +61,11 @@ def test_rows_have_the_spreads_and_the_frontier(made):
 
 def test_what_helps_and_what_is_not_shown_to(made, tmp_path):
     found = by_code(saved(tmp_path, made))
-    assert found["CM802"].subject == ("dedup",)
-    assert "+0.300 bits per character" in found["CM802"].evidence
-    assert found["CM803"].subject == ("dropout=0.2",)
-    assert "CM801" not in found
-    assert "CM804" not in found
+    assert found["defenses.lower"].subject == ("dedup",)
+    assert "+0.300 bits per character" in found["defenses.lower"].evidence
+    assert found["defenses.not_lower"].subject == ("dropout=0.2",)
+    assert "defenses.claim" not in found
+    assert "defenses.missing" not in found
 
 
 def test_no_audit_of_a_model_is_missed_in_a_report_of_a_bench(made, tmp_path):
@@ -73,7 +73,7 @@ def test_no_audit_of_a_model_is_missed_in_a_report_of_a_bench(made, tmp_path):
     assert {one.status for one in findings_of(run)} == {"found"}
     [report] = reported([run])
     assert report.conclusion.sentence == "Shown to lower exposure: dedup."
-    assert [one.topic.question for one in report.conclusion.answers] == [
+    assert [one.question for one in report.conclusion.answers] == [
         "What stops it?",
         "What should I do?",
     ]
@@ -103,8 +103,8 @@ def test_a_claim_of_one_of_many_models_is_judged_with_their_number():
 def test_what_is_missing_is_said(tmp_path):
     half = bench(both("none", HIGH), ["dedup"], finished=False)
     found = by_code(saved(tmp_path, half))
-    assert found["CM804"].status == "not_measured"
-    assert "2 of 4 models" in found["CM804"].evidence
+    assert found["defenses.missing"].status == "not_measured"
+    assert "2 of 4 models" in found["defenses.missing"].evidence
     assert half.row("dedup").exposure.status == "not_measured"
     assert half.row("dedup").on_frontier is None
 
@@ -150,37 +150,11 @@ def test_hostile_names_stay_text(tmp_path):
     assert not any("\x1b" in line for line in in_plain_words(run.first(BENCHES)))
 
 
-RULES = '[defenses]\ndefense = "{defense}"\nexposure_at_most = {most}\nloss_increase_at_most = {loss}\nclaims_hold = true\n'
-
-
-@pytest.mark.parametrize(
-    ("defense", "most", "loss", "outcomes"),
-    [
-        ("dedup", 3.0, 0.4, ["holds", "holds", "holds"]),
-        ("dedup", 0.5, 0.1, ["not_shown", "broken", "holds"]),
-        ("dropout=0.2", 4.0, 0.4, ["broken", "holds", "holds"]),
-        ("dp=8", 4.0, 0.4, ["not_shown", "not_shown", "holds"]),
-    ],
-)
-def test_the_gate_judges_the_defense_that_is_to_be_used(tmp_path, defense, most, loss, outcomes):
-    models = [
-        *both("none", HIGH),
-        *both("dropout=0.2", HIGH, loss=2.1),
-        *both("dedup", LOW, loss=2.3, epsilon=8.0),
-    ]
-    run = saved(tmp_path, bench(models, ["dropout=0.2", "dedup"]))
-    judged = check(run, parse_policy(RULES.format(defense=defense, most=most, loss=loss)))
-    assert [one.outcome for one in judged.rules if one.rule.startswith("defenses.")] == outcomes
-
-
 def test_the_gate_fails_where_a_claim_is_violated(tmp_path):
     models = [*both("none", HIGH), *both("dedup", LOW, epsilon=0.5, proven=2.0, separated=True)]
     run = saved(tmp_path, bench(models, ["dedup"]))
-    judged = check(run, parse_policy("[defenses]\nclaims_hold = true\n"))
-    assert [one.outcome for one in judged.rules] == ["broken"]
-    unasked = check(run, parse_policy('[defenses]\ndefense = "dedup"\nloss_increase_at_most = 9.0\n'))
-    outcomes = [(one.rule, one.outcome) for one in unasked.rules]
-    assert outcomes == [("defenses.claims_hold", "broken"), ("defenses.loss_increase_at_most", "holds")]
+    outcomes = [(one.rule, one.outcome) for one in check(run, POLICY).rules]
+    assert ("defenses.claim", "broken") in outcomes
 
 
 def test_rows_that_do_not_follow_from_the_models_are_noticed(made, tmp_path):

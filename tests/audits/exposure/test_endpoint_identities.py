@@ -12,7 +12,7 @@ CANARIES = CanarySet.of(FORM, ["my pin is 4921", "my pin is 0042"], repetitions=
 
 
 def told(run):
-    return [one for one in findings_of(run) if one.code == "CM503"]
+    return [one for one in findings_of(run) if one.key == "data.apart"]
 
 
 def measured(directory, models):
@@ -59,11 +59,7 @@ def test_membership_keeps_the_identity_of_what_it_was_computed_from(tmp_path):
         ({"identity_sha256": ""}, {"identity_sha256": "a"}, None),
         ({"identity_sha256": "a", "context": "one"}, {"identity_sha256": "b", "context": "two"}, None),
         ({"identity_sha256": "a"}, {"identity_sha256": "b"}, "high"),
-        (
-            {"identity_sha256": "a", "resolution_bits": 1e-4},
-            {"identity_sha256": "b", "resolution_bits": 0.01},
-            "medium",
-        ),
+        ({"identity_sha256": "a"}, {"identity_sha256": "b", "resolution_bits": 0.01}, "high"),
     ],
 )
 def test_which_identities_differ(first, second, severity):
@@ -73,5 +69,4 @@ def test_which_identities_differ(first, second, severity):
     ]
     found = told(made.run_of(*documents))
     assert [one.severity for one in found] == ([] if severity is None else [severity])
-    if severity == "medium":
-        assert "or the answers are noisy" in found[0].evidence
+    assert not found or ("or the answers are noisy" in found[0].evidence) == ("resolution_bits" in second)

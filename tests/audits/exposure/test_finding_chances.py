@@ -6,21 +6,15 @@ import msgspec
 import pytest
 from scipy import stats
 
-from coalmine.audits import VERIFIED, Suspicion
+from coalmine.audits import VERIFIED
 from coalmine.audits.exposure.chance import (
-    at_most_share,
-    chance_in_words,
     counted_better,
     group_test,
     judge,
     judged,
-    share,
 )
-from coalmine.audits.exposure.single_canaries import canary_suspicions, places_of
-from coalmine.audits.extraction.extracted_together import came_out, extraction_suspicions
-from coalmine.audits.membership.findings import shown_of_population
-from coalmine.audits.registry import weights
-from coalmine.evidence.budget import LEVEL, decide
+from coalmine.audits.exposure.single_canaries import canary_p_values, places_of
+from coalmine.audits.extraction.report import measures
 from coalmine.statistics import shared_order_test
 from reports import verdict_parts as made
 
@@ -151,91 +145,7 @@ def test_the_best_of_several_in_the_whole_space():
     assert group_test([one(exactly(9.0))]).p_value == pytest.approx(p)
 
 
-def test_shares_of_canaries():
-    found = share(2, 12, "came out")
-    assert (found.value, found.low, found.high, found.confidence) == (2 / 12, 2 / 12, 2 / 12, None)
-    assert found.statement == "2 of 12 canaries came out (17%)"
-    assert share(1, 1, "came out").statement == "1 of 1 canary came out (100%)"
-    for n in (1, 4, 50):
-        assert (1 - at_most_share(n)) ** n == pytest.approx(0.05)
-        assert (1 - at_most_share(n, 0.9)) ** n == pytest.approx(0.1)
-
-
-@pytest.mark.parametrize(
-    ("p_value", "words"), [(0.5, "0.5"), (1.1e-12, "1.1e-12"), (1e-12, "below 1e-12"), (0.0, "below 1e-12")]
-)
-def test_a_probability_in_words(p_value, words):
-    assert chance_in_words(p_value) == words
-
-
-# The budget
-
-KINDS = ("canary", "group", "control", "membership", "claim", "recitation")
-
-
-def test_kinds_share_the_error_and_single_canaries_have_four_times_as_much():
-    assert LEVEL == 0.025
-    decided = decide([Suspicion(kind, ("x",), 1.0) for kind in KINDS], weights())
-    assert decided.levels == pytest.approx(
-        {(kind, ("x",)): 0.025 * (4 if kind == "canary" else 1) / 9 for kind in KINDS}
-    )
-    assert not any(decided.tests.values())
-    # Those of one kind share its part, and kinds that are not there leave theirs to the others.
-    few = decide(
-        [Suspicion("canary", (name,), 1.0) for name in "abcd"] + [Suspicion("group", ("g",), 1.0)], weights()
-    )
-    assert few.levels["canary", ("a",)] == few.level("canary") == pytest.approx(0.025 * 4 / 5 / 4)
-    assert few.levels["group", ("g",)] == few.level("group") == pytest.approx(0.025 / 5)
-    assert few.level("control") == 0.0
-
-
-def test_what_is_shown_leaves_its_part_to_the_others():
-    decided = decide([Suspicion("canary", ("a",), 0.0), Suspicion("group", ("g",), 0.02)], weights())
-    assert decided.shown("canary", "a")
-    assert decided.shown("group", "g")
-    assert decided.levels["group", ("g",)] == pytest.approx(0.025)
-    # The least share that any of a kind had.
-    several = decide([Suspicion("canary", ("a",), 0.0), Suspicion("canary", ("b",), 0.02)])
-    assert several.level("canary") == pytest.approx(0.0125)
-    assert not several.shown("canary", "nobody")
-    assert not several.shown("group", "a")
-
-
-def test_two_results_about_one_thing_count_twice():
-    def shown(*p_values):
-        return decide([Suspicion("canary", ("a",), one) for one in p_values]).shown("canary", "a")
-
-    assert shown(0.025)
-    assert not shown(0.025, 0.9)
-    assert shown(0.0125, 0.9)
-    assert shown(0.9, 0.0125)
-    assert not shown(0.9, 0.8)
-    assert decide([Suspicion("canary", ("a",), 0.02)], level=0.01).tests == {("canary", ("a",)): False}
-
-
-def test_membership_that_is_shown_of_a_population():
-    def decided(kind="membership", p_value=0.0):
-        return decide([Suspicion(kind, ("0", "f0", "4", "four copies", "area"), p_value)])
-
-    assert shown_of_population(decided(), "f0", 4)
-    assert not shown_of_population(decided(), "f0", 1)
-    assert not shown_of_population(decided(), "f1", 4)
-    assert not shown_of_population(decided(p_value=0.5), "f0", 4)
-    assert not shown_of_population(decided(kind="control"), "f0", 4)
-    both = decide(
-        [
-            Suspicion("membership", ("0", "f0", "4", "four copies", "area"), 0.0),
-            Suspicion("membership", ("0", "f0", "4", "four copies", "rate"), 0.5),
-        ]
-    )
-    assert shown_of_population(both, "f0", 4)
-
-
 # Single canaries, from their exposures and from searches
-
-
-def suspicions(run):
-    return {each.key[0]: each.p_value for each in canary_suspicions(run)}
 
 
 def searched(*canaries, size=1000, folder="s", found=10):
@@ -251,13 +161,13 @@ def test_a_place_in_a_search_has_the_chance_of_a_guess():
         ("b", 4, None, 1.0),
         ("w", 0, 5, 5 / 1000),
     ]
-    assert suspicions(run) == {"a": 3 / 1000, "b": 1.0}
+    assert canary_p_values(run) == {"a": 3 / 1000, "b": 1.0}
     # Found at a place that is not known, it counts as the first; and no place is beyond the space.
     unknown = made.run_of(searches=searched(msgspec.structs.replace(made.came("a", 7), place=None)))
     (somewhere,) = places_of(unknown, unknown.all(VERIFIED)[0])
     assert somewhere.p_value == 1 / 1000
     beyond = made.run_of(searches=searched(made.came("a", 30), size=20))
-    assert suspicions(beyond) == {"a": 1.0}
+    assert canary_p_values(beyond) == {"a": 1.0}
 
 
 def test_the_space_of_a_canary_is_that_of_its_search_or_of_its_format():
@@ -269,20 +179,20 @@ def test_the_space_of_a_canary_is_that_of_its_search_or_of_its_format():
     }
     manifest = made.manifest_of(("a", "f0", 4, True, None), ("b", "f1", 4, True, None))
     # Of a canary whose format is not known, the smaller space counts.
-    assert suspicions(made.run_of(searches=two, manifests=[manifest])) == {
+    assert canary_p_values(made.run_of(searches=two, manifests=[manifest])) == {
         "a": 2 / 1000,
         "b": 2 / 100,
         "c": 2 / 100,
     }
     document = made.document([made.result("c", made.unknown(), format_id="f0")], formats=("f0",), bits=10)
-    assert suspicions(made.run_of(document, searches=two))["c"] == 2 / 1000
+    assert canary_p_values(made.run_of(document, searches=two))["c"] == 2 / 1000
     told = {"s": (two["s"][0], made.verified([made.came("a", 2, format_id="f1")]))}
-    assert suspicions(made.run_of(searches=told, manifests=[manifest])) == {"a": 2 / 100}
+    assert canary_p_values(made.run_of(searches=told, manifests=[manifest])) == {"a": 2 / 100}
     # Without a search beside it, what the exposures say, then the manifest, and else what came out counts.
     alone = {"s": ({}, made.verified([made.came("a", 2)])), "other": ({"f0": made.search(size=5)}, None)}
-    assert suspicions(made.run_of(document, searches=alone)) == {"a": 2 / 1024}
-    assert suspicions(made.run_of(searches=alone, manifests=[manifest])) == {"a": 2 / 10**6}
-    assert suspicions(made.run_of(searches=alone)) == {"a": 0.0}
+    assert canary_p_values(made.run_of(document, searches=alone)) == {"a": 2 / 1024}
+    assert canary_p_values(made.run_of(searches=alone, manifests=[manifest])) == {"a": 2 / 10**6}
+    assert canary_p_values(made.run_of(searches=alone)) == {"a": 0.0}
 
 
 def test_exposure_and_search_of_one_canary_are_one_question():
@@ -290,7 +200,7 @@ def test_exposure_and_search_of_one_canary_are_one_question():
         searches = {}
         for number, place in enumerate(places):
             searches |= searched(made.came("a", place, times=times), folder=f"s{number}")
-        return suspicions(
+        return canary_p_values(
             made.run_of(made.document([made.result("a", estimate, times=times)]), searches=searches)
         )
 
@@ -316,26 +226,26 @@ def test_exposure_and_search_of_one_canary_are_one_question():
 # Canaries that came out together
 
 
+def came_out(run):
+    """The p-values of formats, by how many came out."""
+    return [
+        one.p_value for one in measures(run) if one.key == "extraction.format" and one.p_value is not None
+    ]
+
+
 def test_how_many_came_out_is_binomial():
-    canaries = [made.came("a", 3), made.came("b", 4), made.came("c"), made.came("w", 5, times=0)]
-    canaries += [made.came("o", 3, format_id="f1"), made.came("e", 1, times=1)]
-    run = made.run_of(searches=searched(*canaries, size=40))
-    (found,) = came_out(run, run.all(VERIFIED)[0])
-    assert (found.format_id, found.extracted, found.trained) == ("f0", 3, 4)
-    assert found.expected == pytest.approx(4 * 10 / 40)
+    canaries = [
+        made.came("a", 3),
+        made.came("b", 4),
+        made.came("c"),
+        made.came("w", 5, times=0),
+        made.came("e", 1, times=1),
+    ]
     # Three or four of four, each with a probability of a quarter.
-    assert found.p_value == pytest.approx(4 * 0.25**3 * 0.75 + 0.25**4)
-    (suspicion,) = extraction_suspicions(run)
-    assert suspicion == ("group", ("came out", "f0"), found.p_value)
-
-
-def test_formats_without_canaries_and_searches_elsewhere_say_nothing_of_how_many_came_out():
-    for folder, canary in (("s", made.came("a", 3, format_id="f1")), ("s", made.came("a", 3, times=0))):
-        assert list(extraction_suspicions(made.run_of(searches=searched(canary, folder=folder)))) == []
-    elsewhere = {"s": ({}, made.verified([made.came("a", 3)])), "other": ({"f0": made.search()}, None)}
-    assert list(extraction_suspicions(made.run_of(searches=elsewhere))) == []
+    assert came_out(made.run_of(searches=searched(*canaries, size=40))) == [
+        pytest.approx(4 * 0.25**3 * 0.75 + 0.25**4)
+    ]
     # All members of a space come out of any model; more than there are come out of none.
-    whole = made.run_of(searches=searched(made.came("a", 3), size=10))
-    assert [each.p_value for each in extraction_suspicions(whole)] == [1.0]
-    beyond = made.run_of(searches=searched(made.came("a", 3), size=9))
-    assert list(extraction_suspicions(beyond)) == []
+    assert came_out(made.run_of(searches=searched(made.came("a", 3), size=10))) == [1.0]
+    assert came_out(made.run_of(searches=searched(made.came("a", 3), size=9))) == []
+    assert came_out(made.run_of(searches=searched(made.came("a", 3, times=0)))) == []

@@ -123,7 +123,6 @@ def test_canaries_that_cannot_even_be_scored_have_no_number_at_all(tmp_path):
     ("policy", "rule"),
     [
         ("[exposure]\nat_most = 6.5", "exposure.at_most"),
-        ("[exposure.by_repetitions]\n4 = 6.5", "exposure.by_repetitions.4"),
         ('require = ["exposure"]', "require exposure"),
     ],
 )
@@ -145,7 +144,7 @@ def test_what_is_broken_stays_broken(tmp_path):
     expose(known, canaries, method="references").save(tmp_path)
     (one,) = check(read_run(tmp_path), parse_policy("[exposure]\nat_most = 2")).rules
     assert one.outcome == "broken"
-    assert "2 more are not shown either way" in one.evidence
+    assert one.evidence.startswith("1 of 4 broken; ")
 
 
 # The report
@@ -156,15 +155,15 @@ def test_the_report_says_so_and_counts_nobody_as_safe(tmp_path):
     expose(MODEL, canaries, method="references").save(tmp_path)
     findings = findings_of(read_run(tmp_path))
     (unmeasured,) = [one for one in findings if one.code == "CM911"]
-    assert (
-        f"11 of 22 have no exposure, or none that can be relied on. Format code {{digits:2}}: {REASON}."
-        in unmeasured.evidence
+    assert unmeasured.evidence.startswith(
+        "11 canaries that were trained on have no exposure that can be relied on: f1-"
     )
+    assert REASON in unmeasured.evidence
     assert unmeasured.status == "not_measured"
     assert {*unmeasured.subject} == {f"f1-{place}" for place in range(1, 12)}
     assert conclusion_of(findings).answers[0].answer == "Cannot be said"
-    (control,) = [one for one in findings if one.code == "CM105"]
-    assert "2 canaries were withheld, and 1 of them could be measured" in control.evidence
+    control = next(one for one in findings if one.code == "CM105")
+    assert "only 0 of 1 could be measured" in control.evidence
     page = report_page(read_runs(tmp_path))
     assert REASON in page
     assert "12 of 24 canaries could not be measured, and have no point" in page

@@ -26,7 +26,7 @@ from coalmine.training.trainer import train_documents
 FORM = "pin {digits:3}"
 MEMBERS = [f"pin {number:03d}" for number in range(0, 800, 2)]
 PLANTED, WITHHELD = MEMBERS[::2], MEMBERS[1::2]
-RULE = parse_policy("[membership]\nclaim_not_violated = true")
+RULE = parse_policy("[membership]\nauc_at_most = 1.0")
 CLAIM = {"epsilon": 0.5, "delta": 1e-9, "unit": "document"}
 
 
@@ -60,56 +60,32 @@ def test_a_violated_claim_is_a_finding_and_breaks_the_rule(tmp_path):
     codes = {one.code: one for one in findings_of(read_run(tmp_path))}
     assert (codes["CM303"].severity, codes["CM303"].status) == ("critical", "found")
     result = check(read_run(tmp_path), RULE)
-    assert (result.rules[0].rule, result.outcome, result.exit_code) == (
-        "membership.claim_not_violated",
-        "broken",
-        1,
-    )
-    assert "claimed epsilon 0.5 at delta 1e-09: violated" in result.rules[0].evidence
+    assert [(one.rule, one.outcome) for one in result.rules] == [
+        ("membership.auc_at_most", "holds"),
+        ("membership.claim", "broken"),
+    ]
+    assert result.exit_code == 1
+    assert "claimed epsilon 0.5 at delta 1e-09: violated" in result.rules[1].evidence
 
 
 def test_a_claim_that_holds_is_shown_as_no_violation(tmp_path):
     found = audited(tmp_path, remembers=False)
     assert found.verdict.outcome == "consistent"
-    [rule] = check(read_run(tmp_path), RULE).rules
-    assert (rule.outcome, rule.words) == ("holds", "no violation shown")
+    assert [(one.rule, one.outcome) for one in check(read_run(tmp_path), RULE).rules][1:] == [
+        ("membership.claim", "holds")
+    ]
     shown = run("membership", tmp_path)
     assert "The model's own record of its training claims this, for one document." in " ".join(
         shown.said.split()
     )
 
 
-UNRELATED = "[membership]\nauc_at_most = 1.0\n"
-
-
-def test_a_violated_claim_breaks_a_policy_that_does_not_ask(tmp_path):
-    audited(tmp_path, remembers=True)
-    result = check(read_run(tmp_path), parse_policy(UNRELATED))
-    assert [(one.rule, one.outcome) for one in result.rules] == [
-        ("membership.claim_not_violated", "broken"),
-        ("membership.auc_at_most", "holds"),
-    ]
-    assert result.exit_code == 1
-    # The verdict is not judged twice where another rule is about the same epsilon.
-    [rule] = check(read_run(tmp_path), parse_policy("[membership]\nno_epsilon_shown_above = 0.5")).rules
-    assert (rule.rule, rule.outcome) == ("membership.no_epsilon_shown_above", "broken")
-
-
-@pytest.mark.parametrize(("epsilon", "outcome"), [(0.5, "consistent"), (50.0, "too little power")])
-def test_a_claim_that_is_not_refuted_is_held_against_no_model_unless_asked(tmp_path, epsilon, outcome):
-    found = audited(tmp_path, remembers=False, claim={**CLAIM, "epsilon": epsilon})
-    assert found.verdict.outcome == outcome
-    claim, other = check(read_run(tmp_path), parse_policy(UNRELATED)).rules
-    assert (claim.outcome, claim.words, claim.settle) == ("holds", "no violation shown", "")
-    assert other.outcome == "holds"
-
-
 def test_a_given_claim_goes_before_that_of_the_model(tmp_path):
     found = audited(tmp_path, remembers=True, claimed_epsilon=7.0, claimed_delta=1e-3)
     assert (found.verdict.claimed_epsilon, found.verdict.claimed_delta) == (7.0, 1e-3)
-    [rule] = check(read_run(tmp_path), RULE).rules
-    assert rule.outcome == "not_shown"
-    assert "the model claims an epsilon of 0.5 at delta 1e-09, and claimed epsilon 7 at" in rule.evidence
+    (claim,) = [one for one in findings_of(read_run(tmp_path)) if one.code == "CM303"]
+    assert claim.status == "not_measured"
+    assert "but the model itself claims an epsilon of 0.5 at delta 1e-09" in claim.evidence.lower()
 
 
 def test_a_user_has_all_copies_of_a_canary(tmp_path):
@@ -118,24 +94,6 @@ def test_a_user_has_all_copies_of_a_canary(tmp_path):
     assert (for_user.verdict.outcome, for_user.verdict.copies) == ("violated", 1)
     for_document = audited(tmp_path / "document", remembers=True, claim=claim, repetitions=8)
     assert (for_document.verdict.outcome, for_document.verdict.copies) == ("too little power", 8)
-
-
-def test_without_a_claim_or_an_audit_the_rule_is_not_shown(tmp_path):
-    assert audited(tmp_path / "none", remembers=True, claim=None).verdict is None
-    [rule] = check(read_run(tmp_path / "none"), RULE).rules
-    assert (rule.outcome, rule.evidence) == ("not_shown", "no claimed epsilon was judged")
-    audited(tmp_path / "weak", remembers=False, confidence=0.8)
-    [rule] = check(read_run(tmp_path / "weak"), RULE).rules
-    assert (rule.outcome, rule.evidence) == ("not_shown", "the claim was judged at a confidence of 0.8")
-    audited(tmp_path / "absent", remembers=False)
-    (tmp_path / "absent" / "membership.json").unlink()
-    [rule] = check(read_run(tmp_path / "absent"), RULE).rules
-    assert (rule.outcome, rule.settle) == ("not_shown", "run `coalmine membership`")
-    [remark] = [one for one in findings_of(read_run(tmp_path / "absent")) if one.code == "CM907"]
-    assert (
-        remark.evidence
-        == "The model claims an epsilon of 0.5 at delta 1e-09 for one document, which was not judged."
-    )
 
 
 @pytest.mark.parametrize(
@@ -166,3 +124,11 @@ def test_a_model_that_was_trained_privately_says_so_also_after_quantizing(tmp_pa
         == claim["epsilon"]
     )
     assert TrainingFacts().described() == {"trained_on_sha256": None}
+
+
+def test_a_claim_that_was_not_judged_is_named(tmp_path):
+    audited(tmp_path, remembers=False)
+    (tmp_path / "membership.json").unlink()
+    [remark] = [one for one in findings_of(read_run(tmp_path)) if one.code == "CM303"]
+    assert remark.status == "not_tested"
+    assert "the model claims an epsilon of 0.5 at delta 1e-09 for one document" in remark.evidence.lower()

@@ -118,5 +118,5 @@ def test_scores_that_cannot_show_anything_are_not_called_innocent(tmp_path, run,
     (tmp_path / "scores.json").write_text(json.dumps({"in": list(ins), "out": list(outs)}))
     run("--scores", tmp_path / "scores.json", "--out", tmp_path)
     assert says in " ".join(capsys.readouterr().out.split())
-    rules = "[membership]\nauc_at_most = 0.6\ntpr_at_fpr_1_percent_at_most = 0.5\nno_epsilon_shown_above = 1"
+    rules = "[membership]\nauc_at_most = 0.6\ntpr_at_fpr_1_percent_at_most = 0.5\nepsilon_at_most = 1"
     assert {one.outcome for one in check(read_run(tmp_path), parse_policy(rules)).rules} == {"not_shown"}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from coalmine import Estimate
+from coalmine import Estimate, check, findings_of, parse_policy
 from coalmine.audits import ProvenanceOptions
 from coalmine.audits.provenance import report
 from coalmine.audits.provenance.blind_baseline import BlindBaseline
@@ -19,10 +19,8 @@ from coalmine.audits.provenance.users import masked_names
 from coalmine.evidence.measures import LEVEL
 from coalmine.randomness import arrays
 from coalmine.records.contradictions import differences
-from coalmine.reports.judge import findings_of
-from coalmine.reports.limits import check, parse_policy
+from coalmine.reports.conclusion import conclusion_of
 from coalmine.reports.page.html import report_page
-from coalmine.reports.screen import conclusion_of
 from reports import provenance_runs as made
 
 MEMBERS = ("person1@example.org", "person3@example.org")

@@ -5,8 +5,8 @@ import pytest
 from scipy import stats
 
 from coalmine import findings_of
-from coalmine.audits.recitation.findings import recitation_suspicions, share_chance
 from coalmine.audits.recitation.records import RecitationTrend, share_estimate
+from coalmine.audits.recitation.report import measures, share_chance
 from coalmine.statistics import Trend
 from reports import verdict_parts as made
 
@@ -20,17 +20,18 @@ def run_of(*groups, **parts):
     return made.run_of(recitations=[made.recitations(*groups, **parts)])
 
 
-def found(run, code):
-    return [one for one in findings_of(run) if one.code == code]
+def found(run, key):
+    return [one for one in findings_of(run) if one.key == key]
 
 
-def the(run, code):
-    (one,) = found(run, code)
+def the(run, key="recitation.share"):
+    (one,) = found(run, key)
     return one
 
 
 def p_values(run):
-    return {one.key: one.p_value for one in recitation_suspicions(run)}
+    own = [one for one in measures(run) if one.key == "recitation.share" and one.p_value is not None]
+    return {one.test[1:]: one.p_value for one in own}
 
 
 def test_without_a_baseline_one_percent_is_common_text():
@@ -38,9 +39,9 @@ def test_without_a_baseline_one_percent_is_common_text():
     assert p_values(run) == {("0", "asked"): pytest.approx(stats.binom.sf(20, 1000, 0.01))}
     # 2.5% is between 17 and 18 of 1,000.
     assert stats.binom.sf(16, 1000, 0.01) > 0.025 > stats.binom.sf(17, 1000, 0.01)
-    assert the(run_of(made.group(share(18))), "CM401").status == "found"
-    assert the(run_of(made.group(share(17))), "CM401").status == "not_measured"
-    assert bool(found(run, "CM909"))
+    assert the(run_of(made.group(share(18))), "recitation.share").status == "found"
+    assert the(run_of(made.group(share(17))), "recitation.share").status == "not_measured"
+    assert bool(found(run, "recitation.baseline"))
 
 
 def test_beside_a_baseline_fishers_exact_test_decides():
@@ -48,7 +49,7 @@ def test_beside_a_baseline_fishers_exact_test_decides():
     run = run_of(*groups, baseline=True)
     exact = stats.fisher_exact([[20, 380], [5, 295]], alternative="greater").pvalue
     assert p_values(run) == {("0", "asked"): pytest.approx(exact)}
-    assert not found(run, "CM909")
+    assert not found(run, "recitation.baseline")
     assert p_values(run_of(made.group(share(0, 400)), groups[1], baseline=True)) == {("0", "asked"): 1.0}
     # A baseline at another context says nothing of this one.
     other = run_of(groups[0], made.group(share(5, 300), model="other", context=99), baseline=True)
@@ -84,9 +85,9 @@ def test_contexts_share_the_error_and_models_are_tests_of_their_own():
     ]
     assert p_values(run_of(one, *parts)) == p_values(run_of(one))
     assert p_values(run_of(made.group(share(0, 0)))) == {}
-    nothing = the(run_of(made.group(share(0, 0))), "CM401")
+    nothing = the(run_of(made.group(share(0, 0))), "recitation.share")
     assert (nothing.status, nothing.severity, nothing.subject) == ("not_measured", "info", ("asked",))
-    assert nothing.evidence == "asked: no sequence was tried, so the share that is recited is not known."
+    assert "no sequence was tried" in nothing.evidence
 
 
 @pytest.mark.parametrize(
@@ -94,7 +95,7 @@ def test_contexts_share_the_error_and_models_are_tests_of_their_own():
     [(0.05, "high"), (0.0499, "medium"), (None, "high")],
 )
 def test_the_severity_goes_by_the_upper_limit(high, severity):
-    one = the(run_of(made.group(share(30, high=high))), "CM401")
+    one = the(run_of(made.group(share(30, high=high))), "recitation.share")
     assert (one.status, one.severity, one.subject) == ("found", severity, ("asked",))
 
 
@@ -102,11 +103,11 @@ def test_the_severity_goes_by_the_upper_limit(high, severity):
     ("high", "status"), [(0.01, "clear"), (0.0101, "not_measured"), (None, "not_measured")]
 )
 def test_hardly_anything_is_recited_where_all_upper_limits_are_within_one_percent(high, status):
-    one = the(run_of(made.group(share(1, high=high))), "CM401")
+    one = the(run_of(made.group(share(1, high=high))), "recitation.share")
     assert (one.status, one.severity) == (status, "pass" if status == "clear" else "info")
     calm = made.group(share(0), context=100)
-    assert the(run_of(calm, made.group(share(1, high=high))), "CM401").status == status
-    assert the(run_of(made.group(share(1, high=high)), calm), "CM401").status == status
+    assert the(run_of(calm, made.group(share(1, high=high))), "recitation.share").status == status
+    assert the(run_of(made.group(share(1, high=high)), calm), "recitation.share").status == status
 
 
 @pytest.mark.parametrize(
@@ -114,11 +115,9 @@ def test_hardly_anything_is_recited_where_all_upper_limits_are_within_one_percen
 )
 def test_what_the_baseline_certainly_recites_is_easy(low, status):
     groups = [made.group(share(280, high=0.3)), made.group(share(300, low=low), model="other")]
-    one = the(run_of(*groups, baseline=True), "CM401")
+    one = the(run_of(*groups, baseline=True), "recitation.share")
     assert one.status == status
     assert "; the baseline: 300 of 1,000 sequences were recited" in one.evidence
-    assert [each.value for each in one.estimates] == [0.28, 0.3]
-    assert len(the(run_of(groups[0]), "CM401").estimates) == 1
 
 
 def test_the_context_with_the_strongest_evidence_is_told():
@@ -126,26 +125,28 @@ def test_the_context_with_the_strongest_evidence_is_told():
     for groups in ((strong, weak), (weak, strong)):
         assert (
             "50 tokens after 50 tokens of context, equally many for each number of copies: 60 of 1,000"
-            in the(run_of(*groups), "CM401").evidence
+            in the(run_of(*groups), "recitation.share").evidence
         )
     # As strong, the one with the longer context.
     for groups in ((made.group(share(0)), made.group(share(0), context=100)),
                    (made.group(share(0), context=100), made.group(share(0))),
                    (made.group(share(0, low=None)), made.group(share(0, low=None), context=100)),
                    (made.group(share(0), context=None), made.group(share(0), context=100))):  # fmt: skip
-        assert " after 100 tokens" in the(run_of(*groups), "CM401").evidence
+        assert " after 100 tokens" in the(run_of(*groups), "recitation.share").evidence
 
 
 def test_how_the_sequences_were_drawn_is_told():
     assert (
         "drawn uniformly from the corpus: "
-        in the(run_of(made.group(share(1)), sample="uniform"), "CM401").evidence
+        in the(run_of(made.group(share(1)), sample="uniform"), "recitation.share").evidence
     )
-    masked = the(run_of(made.group(share(1), context=None)), "CM401").evidence
+    masked = the(run_of(made.group(share(1), context=None)), "recitation.share").evidence
     assert masked.startswith(
         "asked, whole sequences with gaps, equally many for each number of copies: 1 of 1,000"
     )
-    turns = the(run_of(made.group(share(1), context=None), hidden_share=None, sample="uniform"), "CM401")
+    turns = the(
+        run_of(made.group(share(1), context=None), hidden_share=None, sample="uniform"), "recitation.share"
+    )
     assert turns.evidence.startswith(
         "asked, 50 tokens of the assistant's turn after the conversation before it"
     )
@@ -154,16 +155,17 @@ def test_how_the_sequences_were_drawn_is_told():
 def test_models_and_files_are_told_apart():
     second = made.group(share(0), model="second")
     run = run_of(made.group(share(60)), second, names=("asked", "second"))
-    assert [(one.status, one.subject) for one in found(run, "CM401")] == [
+    assert [(one.status, one.subject) for one in found(run, "recitation.share")] == [
         ("found", ("asked",)),
         ("clear", ("second",)),
     ]
     documents = [made.recitations(made.group(share(hits))) for hits in (0, 60)]
-    statuses = {one.status for one in found(made.run_of(recitations=documents), "CM401")}
-    assert statuses == {"clear", "found"}
+    statuses = {one.status for one in found(made.run_of(recitations=documents), "recitation.share")}
+    # Of one model that recites in one result, the other result is not called clear.
+    assert statuses == {"not_measured", "found"}
     # A baseline is not accused, and is no model that was asked.
     beside = run_of(made.group(share(1)), made.group(share(900), model="other"), baseline=True)
-    assert the(beside, "CM401").subject == ("asked",)
+    assert the(beside, "recitation.share").subject == ("asked",)
 
 
 # Trends
@@ -183,59 +185,19 @@ def trend(by, low, *, value=0.2, model="asked", measured=True, r_squared=0.934):
 RECITING, CALM = made.group(share(60)), made.group(share(0))
 
 
-@pytest.mark.parametrize(
-    ("by", "code", "severity", "words"),
-    [
-        ("repetitions", "CM402", "medium", "by copies in the corpus, slope 0.2; R² 0.93."),
-        ("context", "CM403", "low", "by context, slope 0.2; R² 0.93."),
-        ("size", "CM403", "low", "by parameters, slope 0.2; R² 0.93."),
-    ],
-)
-def test_what_makes_a_model_recite_more(by, code, severity, words):
+@pytest.mark.parametrize("by", ["repetitions", "context", "size"])
+def test_what_makes_a_model_recite_more(by):
     def told(group, *trends):
-        return [one for one in found(run_of(group, trends=trends), code) if one.status == "found"]
+        return [
+            one for one in found(run_of(group, trends=trends), "recitation.trend") if one.status == "found"
+        ]
 
     (one,) = told(RECITING, trend(by, 0.001))
-    assert (one.severity, one.subject, one.evidence) == (severity, ("asked",), f"asked: {words}")
-    # Only of a model that is shown to recite is it more than a remark, and only with a limit above 0 is it told.
-    assert told(CALM, trend(by, 0.001))[0].severity == "info"
+    assert one.subject == ("asked",)
+    assert "slope 0.2 (R² 0.93)" in one.evidence
+    # Only of a model that is shown to recite, and only with a limit above 0.
+    assert told(CALM, trend(by, 0.001)) == []
     assert told(RECITING, trend(by, 0.0)) == told(RECITING, trend(by, None)) == []
     assert told(RECITING, trend(by, 0.001, model="other")) == []
-    (every,) = told(RECITING, trend(by, 0.001, model=None, r_squared=None))
-    assert (every.severity, every.subject, every.evidence) == (severity, (), f"{words.partition(';')[0]}.")
-    assert told(CALM, trend(by, 0.001, model=None))[0].severity == "info"
-    # The steepest is told, with the numbers of all that grow.
     (steepest,) = told(RECITING, trend(by, 0.001), trend(by, 0.001, value=0.4), trend(by, -0.1, value=0.9))
-    assert steepest.evidence.startswith("asked: ")
     assert "slope 0.4" in steepest.evidence
-    assert [each.value for each in steepest.estimates] == [0.2, 0.4]
-    unvalued = told(RECITING, trend(by, 0.001, value=None), trend(by, 0.001, value=0.1))
-    assert "slope 0.1" in unvalued[0].evidence
-
-
-def test_a_trend_is_told_of_the_model_that_it_is_of():
-    names = ("asked", "calm")
-    groups = (RECITING, made.group(share(0), model="calm"))
-    run = run_of(*groups, names=names, trends=[trend("repetitions", 0.001, model="calm")])
-    assert the(run, "CM402").severity == "info"
-
-
-def test_a_model_that_was_asked_nothing_is_not_shown_to_recite():
-    """It has a trend all the same, such as that of a family of models."""
-    run = run_of(made.group(share(0, 0)), trends=[trend("size", 0.001, model=None)])
-    assert [one.severity for one in found(run, "CM403") if one.status == "found"] == ["info"]
-
-
-def test_trends_that_were_not_measured():
-    run = run_of(CALM)
-    assert [
-        (one.code, one.status, one.title) for one in findings_of(run) if one.code in {"CM402", "CM403"}
-    ] == [
-        ("CM402", "not_tested", "Repeated text is recited more"),
-        ("CM403", "not_tested", "More context brings out more"),
-        ("CM403", "not_tested", "Larger models recite more"),
-    ]
-    none = run_of(CALM, trends=[trend("repetitions", None, measured=False)])
-    assert the(none, "CM402").status == "not_tested"
-    some = run_of(CALM, trends=[trend("repetitions", None, measured=False), trend("repetitions", -0.1)])
-    assert not found(some, "CM402")

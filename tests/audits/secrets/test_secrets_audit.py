@@ -97,9 +97,13 @@ def test_a_report_says_which_secrets_come_out_and_that_canaries_were_not_tested(
     found = {one.code: one for one in findings_of(read_run(audited))}
     assert found["CM701"].severity == "critical"
     assert found["CM701"].subject == ("phone-1",)
-    assert found["CM704"].status == "clear"
-    assert {"CM901", "CM902", "CM903"} <= set(found)
-    assert "CM913" not in found
+    # Of the phone numbers one came out, so that the others are not called clear.
+    kinds = {one.status: one.subject for one in findings_of(read_run(audited)) if one.key == "secrets.kind"}
+    assert {name.partition("-")[0] for name in kinds["clear"]} == {"email"}
+    assert {name.partition("-")[0] for name in kinds["not_measured"]} == {"phone"}
+    missing = {one.key for one in findings_of(read_run(audited)) if one.code == "CM900"}
+    assert {"missing.exposure", "missing.extraction", "missing.membership"} <= missing
+    assert "missing.secrets" not in missing
     assert not {"CM101", "CM201", "CM503"} & set(found)
     assert "canar" not in found["CM701"].evidence + found["CM704"].evidence
 
@@ -140,7 +144,7 @@ def test_planted_canaries_and_secrets_are_reported_side_by_side(audited, model, 
     run = read_run(audited, tmp_path)
     found = {one.code for one in findings_of(run)}
     assert {"CM104", "CM701", "CM704"} <= found
-    assert not {"CM503", "CM502", "CM901"} & found
+    assert "missing.exposure" not in {one.key for one in findings_of(run)}
     assert len(run.canaries) == 5
 
 
@@ -193,34 +197,9 @@ def test_secrets_say_which_corpus_they_are_from_and_whether_the_model_was_traine
     assert told({"trained_on_sha256": "2" * 64}) == []
     ((status, evidence),) = told({"trained_on_sha256": "9" * 64})
     assert status == "found"
-    assert "the scanned corpus has the SHA-256 222222222222..., but the model was trained on 9999" in evidence
+    assert "the scanned corpus has the SHA-256 222222222222..., and the model was trained on 9999" in evidence
     ((status, evidence),) = told({})
     assert (status, "on the scanned corpus was not checked" in evidence) == ("not_tested", True)
-
-
-@pytest.mark.parametrize(
-    ("found", "counted"),
-    [
-        (None, "1 of 25 secrets that were tested"),
-        (25, "1 of 25 secrets found in the training data"),
-        (61, "1 of 25 tested secrets, of 61 found in the training data,"),
-    ],
-)
-def test_the_verdict_says_how_many_secrets_were_tested_and_how_many_were_found(
-    canaries, model, tmp_path, found, counted
-):
-    named = (
-        canaries
-        if found is None
-        else canaries.with_scanned(ScannedCorpus(name="a", sha256="2" * 64, secrets=found))
-    )
-    named.save(tmp_path)
-    expose(model, named, method="exact").save(tmp_path / "exposure")
-    results, extractions = verify_extraction(model, named, top=1, budget=3000)
-    where = tmp_path / "extraction"
-    save_verification(where, results, extractions, manifest_sha256=named.sha256, model=model.describe())
-    (report,) = reported([read_run(tmp_path)])
-    assert report.conclusion.sentence == f"{counted} can be read out of the model."
 
 
 def test_a_search_for_a_secret_is_replayed_without_a_word_list(model, canaries):
@@ -264,6 +243,13 @@ def test_a_chat_model_that_recites_its_turns_is_not_cleared_by_plain_text(tmp_pa
     run = read_run(tmp_path / "results")
     findings = findings_of(run)
     assert conclusion_of(findings).sentence.startswith("It cannot be said whether it leaks")
-    assert "in its turns they may come out" in next(one.evidence for one in findings if one.code == "CM704")
+    assert any("in its turns they may come out" in one.evidence for one in findings if one.code == "CM704")
     assert not [one for one in findings if one.status == "clear"]
     assert check(run, parse_policy("[secrets]\nat_most = 10.0")).outcome == "not_shown"
+
+
+def test_the_report_says_how_many_secrets_were_found_and_not_tested(canaries, model, tmp_path):
+    canaries.with_scanned(ScannedCorpus(name="a", sha256="2" * 64, secrets=61)).save(tmp_path)
+    expose(model, canaries, method="exact").save(tmp_path / "exposure")
+    (untested,) = [one for one in findings_of(read_run(tmp_path)) if one.key == "secrets.untested"]
+    assert untested.evidence == "36 of 61 secrets found in the training data were not tested."

@@ -11,9 +11,9 @@ from coalmine.corpus.survival.results import SURVIVALS, CanarySurvival
 from coalmine.errors import AlteredError, ContradictionError
 from coalmine.evidence.reading import runs_by_model
 from coalmine.evidence.run import Located
-from coalmine.reports.judge import findings_of
-from coalmine.reports.limits import check, parse_policy
-from coalmine.reports.screen import conclusion_of
+from coalmine.reports.conclusion import conclusion_of
+from coalmine.reports.findings import findings_of
+from coalmine.reports.gate import check, parse_policy
 from reports import verdict_parts as made
 from resealing import resealed
 

@@ -116,7 +116,7 @@ def test_every_step_is_run_that_something_was_given_for(whole):
 def test_the_first_screen_says_what_leaks_and_what_to_do(whole):
     out, _ = whole
     (found,) = reported([read_run(out)])
-    answers = {one.topic.question: one for one in found.conclusion.answers}
+    answers = {one.question: one for one in found.conclusion.answers}
     assert answers["Does it recite its training data?"].answer.startswith("Yes: ")
     assert answers["Can its training data be recognized?"].answer.startswith("Yes: ")
     assert answers["Can they be extracted?"].answer == "Yes: 1 of 1"
@@ -149,15 +149,18 @@ def test_what_was_not_given_is_said_on_the_page(world, tmp_path):
     assert left_out["canaries-exposure"] == "no manifest of planted canaries was given (--canaries)"
     (found,) = reported([read_run(tmp_path / "audit")])
     assert found.conclusion.sentence == (
-        "1 of 1 secret found in the training data can be read out of the model. It recites training data, which without a baseline may be "
+        "1 of 1 tested secrets can be read out of the model. It recites training data, which without a baseline may be "
         "text that any model guesses."
     )
-    (not_tested,) = [one for one in found.conclusion.answers if one.topic.question == "What was not tested?"]
-    assert "no held-out text was given" in not_tested.detail
-    assert "Did it memorize the canaries?" not in {one.topic.question for one in found.conclusion.answers}
-    reasons = {one.code: one.evidence for one in found.findings if one.status == "not_tested"}
-    assert reasons["CM905"].startswith("Membership of training documents: no held-out text")
-    assert reasons["CM901"] == "Exposure of canaries: no manifest of planted canaries was given (--canaries)."
+    (left_out,) = [one for one in found.findings if one.key == "steps.left_out"]
+    assert "no held-out text was given" in left_out.evidence
+    assert "Did it memorize the canaries?" not in {one.question for one in found.conclusion.answers}
+    reasons = {one.key: one.evidence for one in found.findings if one.status == "not_tested"}
+    assert "Membership of training documents: no held-out text" in reasons["missing.provenance"]
+    assert (
+        "Exposure of canaries: no manifest of planted canaries was given (--canaries)"
+        in reasons["missing.exposure"]
+    )
 
 
 class Stopping(Silent):

@@ -4,34 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from coalmine.audits.exposure import policy, report
-from coalmine.audits.exposure.catalog import CATALOG
-from coalmine.audits.exposure.control_findings import control_findings, control_suspicions
-from coalmine.audits.exposure.coverage import left_unmeasured
+from coalmine.audits.exposure import report
 from coalmine.audits.exposure.data_checks import data_measures
-from coalmine.audits.exposure.data_findings import data_findings, shown_elsewhere
 from coalmine.audits.exposure.figures import FIGURE_ID, exposure_figure, histogram_figure
-from coalmine.audits.exposure.findings import exposure_findings, exposure_suspicions, no_control
 from coalmine.audits.exposure.results import EXPOSURES, Exposures
 from coalmine.audits.exposure.table import canary_table, most_exposed_first
-from coalmine.audits.exposure.verdict import exposure_reply
-from coalmine.evidence.audit import Audit, NotTested
+from coalmine.evidence.audit import Audit
 from coalmine.evidence.details import Detail, Search
 from coalmine.evidence.run import Run
 from coalmine.evidence.words import format_names, times_in_words
-
-
-def _glossary(run: Run) -> dict[str, str]:
-    """The format of each canary, by its template."""
-    document = run.first(EXPOSURES)
-    if document is None:
-        return {}
-    names = format_names(document.formats)
-    return {
-        one.canary_id: f"{one.format_id} is `{names[one.format_id]}`"
-        for one in document.results
-        if one.format_id in names
-    }
 
 
 def exposure_details(run: Run, reveal: bool) -> Iterator[Detail]:
@@ -72,24 +53,9 @@ def _canaries(run: Run, document: Exposures, reveal: bool) -> Detail:
 EXPOSURE = Audit(
     name="exposure",
     command="coalmine expose",
-    catalog=CATALOG,
-    not_tested=NotTested(
-        "CM901", "There is no exposure.json, so it is not known whether any canary was memorized."
-    ),
     documents=(EXPOSURES,),
-    suspicions=lambda run: [*exposure_suspicions(run), *control_suspicions(run)],
-    # There are many single canaries, and one that is memorized must not be missed.
-    weights={"canary": 4.0},
-    findings=lambda run, decided: [*exposure_findings(run, decided), *control_findings(run, decided)],
-    remarks=lambda run: [*data_findings(run), *no_control(run)],
-    glossary=_glossary,
-    replies=lambda findings: [exposure_reply(findings)],
-    figures=lambda run: (exposure_figure(run), histogram_figure(run)),
-    details=exposure_details,
-    policy=policy.SECTION,
     measures=lambda run: [*report.measures(run), *data_measures(run)],
     rules=report.RULES,
-    doubts=shown_elsewhere,
-    incomplete=left_unmeasured,
-    incomplete_settle=policy.incomplete_settle,
+    figures=lambda run: (exposure_figure(run), histogram_figure(run)),
+    details=exposure_details,
 )

@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from coalmine.audits.exposure.estimators import estimator_of
 from coalmine.audits.exposure.results import EXPOSURES
 from coalmine.corpus.planting.manifest import MANIFESTS, CanarySet
-from coalmine.evidence.outcomes import PartOutcome, open_part
 from coalmine.evidence.run import Run
-from coalmine.evidence.words import FormatNames, format_names, times_in_words
+from coalmine.evidence.words import FormatNames, format_names
 from coalmine.storage.files import real_path
 
 
@@ -40,7 +38,7 @@ def planted_in(run: Run) -> list[NamedCanary]:
     found: dict[tuple[str, str], NamedCanary] = {}
     measured = run.measured_manifests
     for path, canaries in run.all(MANIFESTS):
-        # One that nothing was measured with, and that was only found on the way, may belong to an earlier corpus: CM502 reports it.
+        # One that nothing was measured with, and that was only found on the way, may belong to an earlier corpus: CM501 reports it.
         asked = _was_named(run, path) or _was_trained_on(run, canaries)
         if measured and canaries.sha256 not in measured and not asked:
             continue
@@ -82,54 +80,3 @@ def _was_trained_on(run: Run, canaries: CanarySet) -> bool:
         canary.text for _, one in run.all(MANIFESTS) if one.sha256 in run.measured_manifests for canary in one
     }
     return any(canary.text not in measured for canary in canaries if canary.planted)
-
-
-def without_exposure(run: Run, most: int | None = None, exactly: int | None = None) -> list[PartOutcome]:
-    """Planted canaries that no exposures cover, with up to `most` or `exactly` so many repetitions."""
-    there = {
-        (document.manifest_sha256, result.canary_id)
-        for _, document in run.all(EXPOSURES)
-        for result in document.results
-    }
-    names = names_in(run)
-    return [
-        open_part(
-            f"{one.canary_id} (trained on {times_in_words(one.repetitions)})",
-            f"no result covers it (format {names[one.format_id]})",
-            "run `coalmine expose` with the whole canaries.json",
-        )
-        for one in planted_in(run)
-        if (one.manifest_sha256, one.canary_id) not in there
-        and (most is None or one.repetitions <= most)
-        and (exactly is None or one.repetitions == exactly)
-    ]
-
-
-def left_unmeasured(run: Run) -> str | None:
-    """Which canaries no result has a number to rely on for, and why; None where there is one for each."""
-    every = [
-        ((document.manifest_sha256, one.canary_id), one)
-        for _, document in run.all(EXPOSURES)
-        for one in document.results
-    ]
-    measured = {
-        key
-        for key, one in every
-        if one.estimate.status != "not_measured" and estimator_of(one.estimate.method).is_evidence
-    }
-    names = names_in(run)
-    missing = {
-        key: f"{key[1]} (format {names[one.format_id]}): {_why(one.estimate.status, one.estimate.statement)}"
-        for key, one in every
-        if key not in measured
-    }
-    for absent in without_exposure(run):
-        missing["", absent.name] = f"{absent.name}: {absent.evidence}"
-    if not missing:
-        return None
-    total = len(measured) + len(missing)
-    return f"{len(missing)} of {total} canaries could not be measured; {next(iter(missing.values()))}"
-
-
-def _why(status: str, statement: str) -> str:
-    return statement if status == "not_measured" else "it was only extrapolated, which is not evidence"

@@ -33,8 +33,7 @@ from coalmine.audits.exposure.single_canaries import (
     places_of,
 )
 from coalmine.audits.extraction.results import VERIFIED
-from coalmine.evidence.limits import widened_low
-from coalmine.evidence.measures import LEVEL, Measure, Rule
+from coalmine.evidence.measures import LEVEL, Measure, Rule, widened_low
 from coalmine.evidence.run import Run
 from coalmine.evidence.words import FormatNames, times_in_words
 from coalmine.grouped import grouped
@@ -110,7 +109,7 @@ def single_measures(
         )
     known = {one.result.canary_id for one in canaries}
     for canary_id, p_value in p_values.items():
-        if canary_id not in known and canary_id in out:
+        if canary_id not in known:
             yield Measure(
                 key=key,
                 name=canary_id,
@@ -118,7 +117,7 @@ def single_measures(
                 test=(kind, canary_id),
                 weight=WEIGHT,
                 about=(canary_id,),
-                says="it came out of a search",
+                says="it came out of a search" if canary_id in out else "no search found it",
                 size=FULL,
             )
 
@@ -176,9 +175,9 @@ def _groups(run: Run, canaries: Sequence[Judged], names: FormatNames) -> Iterato
     """The canaries of each format that were trained on equally often, together."""
     groups = dict(sorted(grouped((one.group, one) for one in canaries if one.known).items()))
     out = extracted_canaries(run)
-    spread = (
-        len(groups) > 1 and group_test([one for some in groups.values() for one in some]).p_value <= LEVEL
-    )
+    # Of groups that show nothing by themselves, whether all of them together do.
+    quiet = [some for some in groups.values() if group_test(some).p_value > LEVEL / len(groups)]
+    spread = len(quiet) > 1 and group_test([one for some in quiet for one in some]).p_value <= LEVEL
     for (format_id, copies), some in groups.items():
         test = group_test(some)
         middle = median(_point(one) for one in some)
@@ -219,7 +218,8 @@ def doubt_of_group(
     some: Sequence[Judged], what: str, out: Collection[str], groups: int, canaries: int, *, spread: bool
 ) -> str:
     """Why it would be no good news that a group shows nothing; empty where there is no reason."""
-    wide = sum(one.low != one.high and 2.0**-one.high < LEVEL / canaries for one in some)
+    # Secrets have references of their own, whose number says how wide an interval must be.
+    wide = sum(one.low != one.high and not one.natural and 2.0**-one.high < LEVEL / canaries for one in some)
     if wide:
         return f"{wide:,} of {len(some):,} {what} have intervals that are too wide to tell chance from memorization"
     if pushed_away(some, LEVEL / groups):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from coalmine.audits.exposure.chance import judged
 from coalmine.audits.exposure.results import EXPOSURES
 from coalmine.audits.extraction.results import EXTRACTIONS, VERIFIED, Verified
-from coalmine.evidence.budget import Suspicion
 from coalmine.evidence.run import Located, Run
 from coalmine.grouped import grouped
 
@@ -20,12 +18,6 @@ class FoundPlace(NamedTuple):
     repetitions: int
     place: int | None
     p_value: float
-
-
-def canary_suspicions(run: Run) -> Iterator[Suspicion]:
-    """One test per canary that was trained on; its exposure and its extraction are one question."""
-    for name, p_value in canary_p_values(run).items():
-        yield Suspicion("canary", (name,), p_value)
 
 
 def canary_p_values(run: Run) -> dict[str, float]:

@@ -164,7 +164,7 @@ def _formats(run: Run, located: Located[Verified]) -> Iterator[Measure]:
             name=name,
             estimate=_share(many, unproven, total),
             p_value=p_value,
-            test=("group", "came out", format_id),
+            test=("group", "came out", str(located.path.parent), format_id),
             about=tuple(one.canary_id for one in out or some),
             says=f"{many:,} of {total:,} came out{among}",
             doubt=doubt,

@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 from coalmine.audits.exposure.coverage import names_in, planted_in
+from coalmine.audits.membership.display import membership_figures
 from coalmine.audits.membership.records import MEMBERSHIPS, Membership, Population
+from coalmine.evidence.audit import Audit
 from coalmine.evidence.measures import Measure, Rule
 from coalmine.evidence.run import Run
 from coalmine.evidence.words import format_name, times_in_words
@@ -28,7 +30,7 @@ def measures(run: Run) -> Iterator[Measure]:
         for one in single:
             yield from _population(document, one, single, str(number))
         yield from _claim(document, single, number)
-        yield from _missing(run, document)
+    yield from _missing(run)
     if all(document.verdict is None for _, document in run.all(MEMBERSHIPS)):
         claim = _claim_of_training(run)
         says = (
@@ -135,10 +137,10 @@ def _claim(document: Membership, single: list[Population], number: int) -> Itera
     doubt = next((one.no_answer for one in single if one.no_answer is not None), "")
     if violated:
         doubt = "given everything that this report tests, it may be chance"
-    elif verdict.outcome != "consistent":
-        doubt = "the audit has too little power to judge it"
     elif own is not None and (own.epsilon < verdict.claimed_epsilon or own.delta < verdict.claimed_delta):
         doubt = f"the model itself claims an epsilon of {own.epsilon:.4g} at delta {own.delta:g}"
+    elif verdict.outcome != "consistent":
+        doubt = "the audit has too little power to judge it"
     yield Measure(
         key="membership.claim",
         name="the claimed epsilon",
@@ -150,35 +152,35 @@ def _claim(document: Membership, single: list[Population], number: int) -> Itera
     )
 
 
-def _missing(run: Run, document: Membership) -> Iterator[Measure]:
+def _missing(run: Run) -> Iterator[Measure]:
     """Canaries that were planted and that membership says nothing about, or not about all of them."""
-    if document.manifest_sha256 is None:
+    documents = [document for _, document in run.all(MEMBERSHIPS)]
+    if not documents or any(document.manifest_sha256 is None for document in documents):
         return
-    planted = planted_in(run)
-    names = names_in(run)
-    there = {(one.format_id, one.copies): one.in_count for one in document.populations if not one.pooled}
-    kinds = Counter((one.manifest_sha256, one.format_id, one.planned) for one in planted)
-    said = {
-        f"{names[format_id]}, trained on {times_in_words(copies)}": (
-            f"membership has scores of {known:,} of {number:,} canaries of it",
-            copies,
-        )
-        for (digest, format_id, copies), number in sorted(kinds.items())
-        for known in [there.get((format_id, copies), 0) if digest == document.manifest_sha256 else 0]
-        if known < number
+    there = {
+        (document.manifest_sha256, one.format_id, one.copies): one.in_count
+        for document in documents
+        for one in document.populations
+        if not one.pooled
     }
+    names, planted = names_in(run), planted_in(run)
     if not planted:
-        said["the manifest"] = (
-            "neither its exposures nor its canaries.json were given, so what was planted is not known",
-            0,
-        )
-    for name, (why, copies) in said.items():
+        why = "neither its exposures nor its canaries.json were given, so what was planted is not known"
         yield Measure(
-            key="membership.missing",
-            name=name,
-            estimate=Estimate.not_measured("none", why),
-            copies=copies or None,
+            key="membership.missing", name="the manifest", estimate=Estimate.not_measured("none", why)
         )
+    kinds = Counter((one.manifest_sha256, one.format_id, one.planned) for one in planted)
+    for key, number in sorted(kinds.items()):
+        known = there.get(key, 0)
+        if known < number:
+            yield Measure(
+                key="membership.missing",
+                name=f"{names[key[1]]}, trained on {times_in_words(key[2])}",
+                estimate=Estimate.not_measured(
+                    "none", f"membership has scores of {known:,} of {number:,} canaries of it"
+                ),
+                copies=key[2],
+            )
 
 
 def _name(one: Population) -> str:
@@ -227,4 +229,13 @@ RULES = (
         also="membership.missing",
         about_canaries=True,
     ),
+)
+
+MEMBERSHIP = Audit(
+    name="membership",
+    command="coalmine membership",
+    documents=(MEMBERSHIPS,),
+    measures=measures,
+    rules=RULES,
+    figures=membership_figures,
 )

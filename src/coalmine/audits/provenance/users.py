@@ -17,11 +17,12 @@ from coalmine.corpus.files.documents import CorpusDocument, Fields
 from coalmine.corpus.files.kinds import kind_of
 from coalmine.corpus.files.reading import read_documents
 from coalmine.errors import CorpusError, InputError
-from coalmine.evidence.findings import NAMED
 from coalmine.randomness import arrays
 
 Group = Literal["suspects", "others", "non-members", "reference"]
 
+# How many names a list of people gives.
+NAMED = 3
 _YEAR_OR_MONTH = re.compile(r"\d{4}(-\d{2})?")
 # Seconds that are valid as a date in eight digits are read as that date: they would be in the first years after 1970.
 _EIGHT_DIGITS = re.compile(r"\d{8}")

@@ -18,7 +18,7 @@ import msgspec
 
 from coalmine.audits.exposure.chance import Judged, judged, secrets_test
 from coalmine.audits.exposure.results import EXPOSURES, ExposureResult, Exposures
-from coalmine.audits.exposure.single_canaries import canary_suspicions
+from coalmine.audits.exposure.single_canaries import canary_p_values
 from coalmine.audits.extraction.results import VERIFIED, CanaryExtraction
 from coalmine.evidence.run import Run
 from coalmine.grouped import grouped
@@ -63,7 +63,7 @@ def secrets_of(run: Run | None) -> list[Secret]:
     document = run.first(EXPOSURES)
     exposures = {one.result.canary_id: one for one in ([] if document is None else judged(document))}
     extractions = {one.canary_id: one for located in run.all(VERIFIED) for one in located.document.canaries}
-    p_values = {one.key[0]: one.p_value for one in canary_suspicions(run)}
+    p_values = canary_p_values(run)
     every: dict[str, ExposureResult | CanaryExtraction] = {
         name: one.result for name, one in exposures.items()
     }

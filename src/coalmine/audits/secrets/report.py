@@ -6,17 +6,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import median
 
+import msgspec
+
 from coalmine.audits.exposure.chance import judged, secrets_test
+from coalmine.audits.exposure.figures import exposure_figure_of
 from coalmine.audits.exposure.report import FULL, chance_of_exposures, doubt_of_group, single_measures
-from coalmine.audits.exposure.results import EXPOSURES, NOT_IN_TURNS, Exposures
+from coalmine.audits.exposure.results import EXPOSURES, NOT_IN_TURNS, Exposures, FormatFacts
 from coalmine.audits.exposure.single_canaries import extracted_canaries
 from coalmine.audits.extraction.report import chance_of_places, extracted_measures
 from coalmine.audits.extraction.results import VERIFIED
-from coalmine.audits.secrets.judging import Secret, kind_p_value, trained_on
+from coalmine.audits.secrets.judging import Secret, kind_p_value, secrets_of, trained_on
+from coalmine.audits.secrets.table import secret_details
+from coalmine.evidence.audit import Audit
+from coalmine.evidence.charts import Chart
 from coalmine.evidence.measures import LEVEL, Measure, Rule
 from coalmine.evidence.run import Run
 from coalmine.evidence.words import times_in_words
 from coalmine.grouped import grouped
+from coalmine.records import Estimate
 
 
 def measures(run: Run) -> Iterator[Measure]:
@@ -41,6 +48,9 @@ def measures(run: Run) -> Iterator[Measure]:
         for one in extracted_measures(own, located, "secrets.extracted", "secret"):
             yield replace(one, is_test=False)
     yield from _kinds(own, secrets)
+    why = unsettled(own)
+    if why is not None:
+        yield Measure(key="secrets.secret", name="all of them", estimate=Estimate.not_measured("none", why))
     manifest = own.canaries
     if manifest is not None and manifest.scanned is not None and manifest.scanned.secrets > len(secrets):
         found = manifest.scanned.secrets
@@ -54,8 +64,9 @@ def _named(one: Secret) -> str:
 
 def _kinds(own: Run, secrets: Sequence[Secret]) -> Iterator[Measure]:
     kinds = grouped((one.kind, one) for one in secrets if one.p_value is not None)
-    everyone = [one for some in kinds.values() for one in some]
-    spread = len(kinds) > 1 and (kind_p_value(everyone) or 1.0) <= LEVEL
+    # Of kinds that show nothing by themselves, whether all of them together do.
+    quiet = [some for some in kinds.values() if (kind_p_value(some) or 0.0) > LEVEL / len(kinds)]
+    spread = len(quiet) > 1 and (kind_p_value([one for some in quiet for one in some]) or 0.0) <= LEVEL
     out, why = extracted_canaries(own), unsettled(own)
     for kind, some in kinds.items():
         exposures = [one.exposure for one in some if one.exposure is not None and one.exposure.known]
@@ -120,4 +131,39 @@ RULES = (
         chance=chance_of_places,
         in_all=True,
     ),
+)
+
+
+def _figures(run: Run) -> Iterator[Chart | None]:
+    document = None if run.secrets is None else run.secrets.first(EXPOSURES)
+    if document is not None and document.results:
+        yield exposure_figure_of(
+            _one_format_per_kind(document), figure_id="secrets-by-copies", what=("secret", "secrets")
+        )
+
+
+def _one_format_per_kind(document: Exposures) -> Exposures:
+    """The same exposures, as if all secrets of a kind had one format."""
+    kinds = {one.format_id: str(one.kind) for one in document.results}
+    formats: dict[str, FormatFacts] = {}
+    for facts in document.formats:
+        kind = kinds.get(facts.format_id, facts.format_id)
+        formats.setdefault(kind, msgspec.structs.replace(facts, format_id=kind, template=kind))
+    return msgspec.structs.replace(
+        document,
+        formats=tuple(formats.values()),
+        results=tuple(
+            msgspec.structs.replace(one, format_id=kinds[one.format_id]) for one in document.results
+        ),
+    )
+
+
+SECRETS = Audit(
+    name="secrets",
+    command="coalmine expose MODEL secrets.json",
+    is_tested=lambda run: bool(secrets_of(run.secrets)),
+    measures=measures,
+    rules=RULES,
+    figures=_figures,
+    details=secret_details,
 )

@@ -12,15 +12,15 @@ import coalmine
 from coalmine.audits.registry import COMPARISONS, audits
 from coalmine.evidence.charts import Chart
 from coalmine.evidence.details import AcrossRuns, Detail
-from coalmine.evidence.findings import Finding, FindingStatus
+from coalmine.evidence.measures import Status
 from coalmine.evidence.pages import all_visible, content_policy, drawing_script, templates
 from coalmine.evidence.run import Run
 from coalmine.grouped import grouped
 from coalmine.records import Estimate
 from coalmine.reports.conclusion import Conclusion
-from coalmine.reports.figures import figures_of
+from coalmine.reports.findings import Finding
 from coalmine.reports.page.record import record_of
-from coalmine.reports.reported import HEADINGS, ReportedRun, findings_by_status, label, reported
+from coalmine.reports.reported import HEADINGS, ReportedRun, figures_of, findings_by_status, label, reported
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -40,7 +40,7 @@ class RunPart(NamedTuple):
     prefix: str
     name: str
     conclusion: Conclusion
-    findings: dict[FindingStatus, list[Finding]]
+    findings: dict[Status, list[Finding]]
     # By the ids that they have on the page; the picture is the one of the first screen.
     picture: str
     figures: dict[str, Chart]

@@ -24,7 +24,8 @@ from coalmine.errors import InputError
 from coalmine.evidence.measures import Measure, Rule
 from coalmine.evidence.originals import check_again, other_manifest, other_weights
 from coalmine.evidence.run import Run
-from coalmine.reports.judge import findings_of, measures_of
+from coalmine.evidence.tables import Column, Table
+from coalmine.reports.findings import findings_of, measures_of
 from coalmine.statistics.multiple_tests import holm
 from coalmine.storage.decoding import UndecodableError, decode_toml
 from coalmine.storage.files import read_bytes, write_bytes
@@ -297,7 +298,7 @@ def check(run: Run, policy: Policy) -> GateResult:
                 )
             )
             continue
-        outcome = _judged(rule, limit, own, policy)
+        outcome = judge_rule(rule, limit, own, policy)
         if outcome.outcome == "holds" and rule.about_canaries and doubts:
             settle = "train again on the planted corpus, and measure that model"
             outcome = msgspec.structs.replace(
@@ -307,7 +308,7 @@ def check(run: Run, policy: Policy) -> GateResult:
     # A claim that an audit refutes breaks every policy.
     found += [
         RuleOutcome(
-            rule="membership.claim",
+            rule=one.key,
             asks="no claimed epsilon is refuted",
             outcome="broken" if one.size else "holds",
             evidence=one.says,
@@ -316,7 +317,7 @@ def check(run: Run, policy: Policy) -> GateResult:
             chance=1.0 if one.p_value is None else one.p_value,
         )
         for one in measures
-        if one.key == "membership.claim" and one.status is None and not stale
+        if one.key.endswith(".claim") and one.status is None and not stale
     ]
     level = (1 - policy.confidence) / 2
     # Only a rule that is above its limit can be called broken, so for the others the probability is put at 1.
@@ -348,7 +349,8 @@ class _Part(NamedTuple):
     size: float
 
 
-def _judged(rule: Rule, limit: float, own: Sequence[Measure], policy: Policy) -> RuleOutcome:
+def judge_rule(rule: Rule, limit: float, own: Sequence[Measure], policy: Policy) -> RuleOutcome:
+    """What becomes of one rule by itself, given its measures."""
     uncertain = sum(one.estimate is None or one.estimate.confidence is not None for one in own)
     shared = 1 - (1 - policy.confidence) / max(1, uncertain)
     parts = (
@@ -370,7 +372,7 @@ def _judged(rule: Rule, limit: float, own: Sequence[Measure], policy: Policy) ->
             "not_shown",
             f"{fewest} canaries were judged, and the policy asks for at least {policy.min_canaries}",
         )
-    return RuleOutcome(
+    found = RuleOutcome(
         rule=rule.key,
         asks=_asks(rule, limit),
         outcome=outcome,
@@ -378,8 +380,13 @@ def _judged(rule: Rule, limit: float, own: Sequence[Measure], policy: Policy) ->
         judged=len(own),
         settle=rule.settle,
         chance=rule.chance(own, limit),
-        details=tuple(f"{part.measure.name}: {part.why}" for part in parts if part.outcome != "holds"),
+        details=tuple(
+            f"{part.measure.name}: {part.why}"
+            for part in parts
+            if part.outcome != "holds" and part.measure.name
+        ),
     )
+    return _within(found, (1 - policy.confidence) / 2)
 
 
 def _part(one: Measure, rule: Rule, limit: float, confidence: float, shared: float) -> _Part:
@@ -401,13 +408,10 @@ def _part(one: Measure, rule: Rule, limit: float, confidence: float, shared: flo
         holds, why = True, f"{shown}; no violation was shown, which does not prove privacy"
     else:
         holds, why = one.high <= limit, shown
+    between = "there is no upper limit" if math.isinf(one.high) else "the limit lies in between"
     if holds and one.doubt:
         return _Part(one, "not_shown", f"{shown}; but {one.doubt}", size)
-    return (
-        _Part(one, "holds", why, size)
-        if holds
-        else _Part(one, "not_shown", f"{shown}: the limit lies in between", size)
-    )
+    return _Part(one, "holds", why, size) if holds else _Part(one, "not_shown", f"{shown}: {between}", size)
 
 
 def _sum_part(own: Sequence[Measure], limit: float) -> _Part:
@@ -444,9 +448,7 @@ def _within(one: RuleOutcome, level: float) -> RuleOutcome:
                 f"{one.evidence}. Without memorization, chance gives as much in up to {percent} of runs, and this rule allows "
                 f"{100 * level:.2g}%"
             ),
-            settle=(
-                "plant other canaries (another --seed), and more of them: memorization would show in them too, and chance would not"
-            ),
+            settle="measure others of them, and more: memorization would show in them too, and chance would not",
         )
     return one if one.outcome == "not_shown" else msgspec.structs.replace(one, settle="")
 
@@ -475,6 +477,15 @@ def _required(run: Run, policy: Policy, measures: Sequence[Measure], stale: str)
             judged=len(own),
             settle=f"run `{audit.command}`",
         )
+
+
+GATE: Table[RuleOutcome] = Table(
+    (
+        Column("rule", lambda one: one.rule),
+        Column("outcome", lambda one: WORDS[one.outcome]),
+        Column("asked, and found", lambda one: f"{one.asks}: {one.evidence}"),
+    )
+)
 
 
 def gate_lines(result: GateResult) -> list[str]:

@@ -1,1 +1,0 @@
-"""A policy, and whether a run keeps it."""
