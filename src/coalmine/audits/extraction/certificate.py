@@ -92,14 +92,13 @@ def verify_certificate(
 
 def _context_of_secret(extraction: Extraction) -> list[str] | None:
     """The word list of a secret that was found, which is its context: what was found begins with it. None where there is none."""
-    if not (extraction.kind and extraction.found and extraction.format_template.startswith("{word:1}")):
+    hole, template = "{word:1}", extraction.format_template
+    if not (extraction.kind and extraction.found and template.startswith(hole)):
         return None
-    text = extraction.found[0].text
-    for end in range(len(text), 0, -1):
-        form = Format(extraction.format_template, words=[text[:end]])
-        if text in form and words_sha256(form) == extraction.words_sha256:
-            return [text[:end]]
-    return None
+    rest, text = Format(template.removeprefix(hole)), extraction.found[0].text
+    contexts = ([text[:end]] for end in range(len(text), 0, -1) if text[end:] in rest)
+    same = (one for one in contexts if words_sha256(Format(template, words=one)) == extraction.words_sha256)
+    return next(same, None)
 
 
 class _Tolerance(NamedTuple):
