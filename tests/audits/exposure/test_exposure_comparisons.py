@@ -39,11 +39,9 @@ class CountingModel(ScriptedModel):
         return super().score(sequences)
 
 
-def model_of(canaries, kind=CountingModel, stop_after=None):
+def model_of(canaries):
     frequencies = {str(digit): 3 + digit for digit in range(10)}
-    model = kind("pin 0123456789", memory={canaries[0].text: 0.2}, frequencies=frequencies)
-    model.stop_after = stop_after
-    return model
+    return CountingModel("pin 0123456789", memory={canaries[0].text: 0.2}, frequencies=frequencies)
 
 
 def rows(results, kind):
@@ -87,31 +85,6 @@ def test_no_canary_is_among_what_canaries_are_compared_with(canaries):
     for method, others in expected.items():
         (one,), _ = populations(load_source(expose(flat, canaries, method=method, samples=5_000)))
         assert len(one.scores.out_scores) == 4 + others
-
-
-class Stopping(CountingModel):
-    """Is stopped with Ctrl-C after some texts."""
-
-    def score(self, sequences):
-        if self.stop_after is not None and len(self.asked) >= self.stop_after:
-            raise KeyboardInterrupt
-        return super().score(sequences)
-
-
-def test_a_stop_loses_no_scores_of_references(canaries, tmp_path):
-    options = {"method": "sampled", "samples": 200, "batch": 16, "resume": tmp_path}
-    with pytest.raises(KeyboardInterrupt):
-        # After the canaries and all references, in the middle of the samples.
-        expose(model_of(canaries, Stopping, stop_after=8 + REFERENCES + 50), canaries, **options)
-    assert [path.name for path in tmp_path.iterdir()] == ["unfinished.units"]
-    model = model_of(canaries)
-    results = expose(model, canaries, **options)
-    assert len(model.asked) <= 200 - 48, (
-        "neither a canary, nor a reference, nor a sample of a whole batch was asked again"
-    )
-    whole = expose(model_of(canaries), canaries, **(options | {"resume": None}))
-    assert rows(results, "reference")[3].tolist() == rows(whole, "reference")[3].tolist()
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_references_that_cannot_be_scored_are_a_warning_and_no_reason_to_measure_nothing():

@@ -129,23 +129,6 @@ def test_a_stopped_search_goes_on_where_it_was_and_ends_with_the_same_bytes(
 
 
 @pytest.mark.parametrize("architecture", ["lstm", "transformer"])
-def test_guided_draws_are_the_same_after_a_stop(architecture, tmp_path):
-    """To the last bit, in single precision."""
-    model = random_model(architecture)
-    canaries = canaries_of(Format("{digits:5}"))
-    options = {"method": "guided", "budget": 300, "samples": 2_000, "batch": 32}
-    expose(model, canaries, **options).save(tmp_path / "whole")
-    parts = tmp_path / "parts"
-    with pytest.raises(KeyboardInterrupt):
-        expose(model, canaries, **options, resume=parts, progress=StopsTheSearch())
-    assert len(list(parts.glob("unfinished-*.npz"))) == 1
-    expose(model, canaries, **options, resume=parts).save(parts)
-    assert {path.name: path.read_bytes() for path in parts.iterdir()} == {
-        path.name: path.read_bytes() for path in (tmp_path / "whole").iterdir()
-    }
-
-
-@pytest.mark.parametrize("architecture", ["lstm", "transformer"])
 def test_guided_draws_are_the_same_with_less_memory(architecture):
     model = random_model(architecture, dtype=torch.float64)
     canaries = canaries_of(Format("{digits:5}"))
@@ -157,22 +140,6 @@ def test_guided_draws_are_the_same_with_less_memory(architecture):
         return [result.exposure for result in found.results]
 
     assert exposures(memory=50_000) == pytest.approx(exposures(), abs=1e-9)
-
-
-class StopsTheSearch:
-    """Presses Ctrl-C after the first step of the search."""
-
-    task = ""
-
-    def start(self, task, total):  # noqa: ARG002 - the protocol's
-        self.task = task
-
-    def advance(self, amount=1, note=""):  # noqa: ARG002 - the protocol's
-        if "Proving ranks" in self.task:
-            signal.raise_signal(signal.SIGINT)
-
-    def finish(self):
-        pass
 
 
 def test_draws_of_which_none_counts_give_bounds_and_no_value():

@@ -6,7 +6,7 @@ import signal
 import numpy as np
 import pytest
 
-from coalmine import CanarySet, Format, ScriptedModel, expose
+from coalmine import CanarySet, Format, expose
 from coalmine.models import CharacterTokenizer, SequenceScore
 
 FIVE = Format("{digits:5}")
@@ -102,15 +102,6 @@ def test_a_canary_that_nothing_leads_to_has_a_bound_and_no_value(costs):
     assert result.estimate.status == "lower_bound"
     assert result.exposure is None
     assert 8 < result.interval[0] <= result.interval[1] == math.log2(FIVE.size)
-
-
-def test_a_scripted_memory_is_found_by_scores_alone():
-    secret = Format("pin {digits:6}")
-    model = ScriptedModel("0123456789 pin", memory={"pin 314159": 0.25}, frequencies={"3": 2, "5": 3})
-    canaries = CanarySet.of(secret, ["pin 314159", "pin 000000"])
-    memorized, other = expose(model, canaries, method="splitting", samples=64, comparisons=False)
-    assert memorized.interval[1] == pytest.approx(math.log2(secret.size))
-    assert memorized.interval[0] > other.interval[0]
 
 
 def test_a_space_no_larger_than_the_first_members_is_ranked_as_a_whole(costs):
