@@ -50,13 +50,13 @@ def test_areas_are_those_of_a_plain_cross_validation(suspects, non_members):
     labels = np.repeat([1.0, -1.0], [suspects, non_members])
     values = chance.normal(size=(len(labels), 6)) + 0.3 * (labels[:, None] > 0)
     folds = _folds(labels, seed=3)
-    assert sorted(np.concatenate(folds.members).tolist()) == list(range(len(labels)))
+    assert sorted(np.concatenate(folds).tolist()) == list(range(len(labels)))
     tried = _orders(labels, folds, 8, seed=3)
-    for members in folds.members:
+    for members in folds:
         # Each fold keeps its numbers of suspects and of non-members.
         assert len(set((tried[members] > 0).sum(axis=0).tolist())) == 1
     found = _areas(_kernel(values), folds, tried)
-    expected = [plain_area(values, tried[:, order], folds.members) for order in range(8)]
+    expected = [plain_area(values, tried[:, order], folds) for order in range(8)]
     assert found == pytest.approx(expected, abs=1e-9)
 
 

@@ -13,7 +13,7 @@ from audits.provenance.small_users import SMALL, files_below, small_users
 from cli import in_process
 from coalmine import fit_provenance, load_model
 from coalmine.audits import User, UserText, load_fit, read_runs
-from coalmine.audits.provenance.fit import AuditClassifier, fit_classifier, read_ranks
+from coalmine.audits.provenance.fit import AuditClassifier, fit_classifier
 from coalmine.audits.provenance.views import look, view_of
 from coalmine.engines.engine import open_engine
 from coalmine.errors import AlteredError, InputError, ModelError, NotMeasurableError
@@ -246,8 +246,6 @@ class TestWrongInput:
         (tmp_path / "ranks-1.npz").write_bytes(b"damaged")
         with pytest.raises(AlteredError, match=r"ranks-1\.npz"):
             load_fit(tmp_path)
-        with pytest.raises(InputError, match="damaged"):
-            read_ranks(tmp_path / "ranks-1.npz")
 
 
 def test_reports_take_shadows_for_no_models_of_their_own_while_they_are_trained(tmp_path):

@@ -360,7 +360,6 @@ def test_every_figure_has_the_numbers_of_the_result():
     drawn = {figure.id: figure for figure in report.figures(made.run_of(document)) if figure is not None}
     assert [name.removeprefix("provenance-") for name in drawn] == [
         "scores",
-        "statistics",
         "words",
         "log-probabilities",
         "ablation",

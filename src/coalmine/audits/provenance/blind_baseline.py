@@ -17,16 +17,19 @@ it makes of the audit's own scores, as if they were one more such feature.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, NamedTuple
+import unicodedata
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from typing import Literal
 
 import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
-from coalmine.audits.provenance.user_features import Features, GroupName, filled, user_features
-from coalmine.audits.provenance.users import User
+from coalmine.audits.provenance.users import User, seconds_since_1970
 from coalmine.errors import InputError
+from coalmine.models.protocols import IntArray
 from coalmine.randomness import arrays
 from coalmine.records import Estimate
 from coalmine.records.estimate import Count, Share
@@ -48,6 +51,16 @@ LEVEL = 0.01
 PENALTY = 1.0
 # Labels that are scored at a time, so that memory stays bounded.
 _ORDERS_AT_ONCE = 500
+GroupName = Literal["words", "order", "characters", "single", "length", "dates", "posts", "model"]
+# What is counted is counted in this many buckets, so that memory does not grow with the vocabulary.
+BUCKETS = 1 << 13
+# The most single features that are looked at: half of them those that most users have, and half those that are spread least evenly over
+# users, so that the habits of few people are among them. At least so many have to have one: it could not tell fewer apart.
+MOST_SINGLE, FEWEST_WITH_ONE = 1_000, 4
+# Of which characters are counted together; others of ASCII are counted by themselves.
+_KINDS = {"Lu": 1, "Lt": 1, "Ll": 2, "Lo": 3, "Lm": 3, "Nd": 4, "So": 5, "Sk": 5, "Zs": 6}
+_OTHER_KIND = 7
+_BETWEEN = "\0"
 
 
 class GroupResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,62 +134,60 @@ def blind_baseline(
     if orders < 2:
         raise InputError(f"orders of the labels must be at least 2, got {orders}; 2000 is usual")
     level = checked_confidence(confidence)
-    counted = (len(suspects), len(non_members))
-    if min(counted) < FEWEST_USERS:
-        why = f"telling suspects from non-members takes at least {FEWEST_USERS} of each, and there are {counted[0]:,} and {counted[1]:,}"
-        return _not_measured(why, (), *counted)
-    drawn = [
-        _drawn(len(side), name, seed) for side, name in ((suspects, "suspects"), (non_members, "non-members"))
-    ]
-    users = [
-        side[place] for side, places in zip((suspects, non_members), drawn, strict=True) for place in places
-    ]
+    sides = {"suspects": suspects, "non-members": non_members}
+    counted = {name.replace("-", "_"): len(side) for name, side in sides.items()}
+    fewest = min(counted.values())
+    if fewest < FEWEST_USERS:
+        found = " and ".join(f"{count:,}" for count in counted.values())
+        why = (
+            f"telling suspects from non-members takes at least {FEWEST_USERS} of each, and there are {found}"
+        )
+        return BlindBaseline(
+            auc=Estimate.not_measured(METHOD, why), p_value=None, groups=(), orders=0, **counted
+        )
+    drawn = [_drawn(len(side), name, seed) for name, side in sides.items()]
+    users = [side[place] for side, places in zip(sides.values(), drawn, strict=True) for place in places]
     labels = np.repeat([1.0, -1.0], [len(places) for places in drawn])
-    features = user_features(
-        users, (labels > 0).tolist(), None if model_bits is None else _beside(model_bits, drawn)
-    )
+    features = user_features(users, labels > 0, None if model_bits is None else _beside(model_bits, drawn))
     folds = _folds(labels, seed)
     tried = _orders(labels, folds, orders, seed)
-    values = {one.name: one.values for one in features if one.values is not None}
+    missing = {
+        name: GroupResult(name=name, auc=Estimate.not_measured(METHOD, why), p_value=None)
+        for name, why in features.items()
+        if isinstance(why, str)
+    }
+    values = {name: rows for name, rows in features.items() if not isinstance(rows, str)}
     single = values.pop("single", None)
     if not values:
-        return _not_measured(
-            "the users differ in nothing that can be seen without a model", features, *counted
+        nothing = Estimate.not_measured(
+            METHOD, "the users differ in nothing that can be seen without a model"
         )
+        return BlindBaseline(auc=nothing, p_value=None, groups=tuple(missing.values()), orders=0, **counted)
     # Where users differ in no single feature of their texts, they are ordered by what they do differ in, such as dates.
     ordered = next(iter(values.values())) if single is None else single
-    kernels = {name: _kernel(rows) for name, rows in values.items()}
-    together = np.mean(list(kernels.values()), axis=0)
+    kernels = [_kernel(rows) for rows in values.values()]
+    kernels.append(np.mean(kernels, axis=0))
     # The clearest single feature first, because the audit's own scores are compared with it.
-    names = ["single", *kernels, "all"]
-    areas = np.stack(
-        [_clearest(ordered, tried, seed)]
-        + [_areas(kernel, folds, tried) for kernel in (*kernels.values(), together)]
-    )
-    own = None if scores is None else filled(_beside(scores, drawn))
+    names: list[GroupName | Literal["all"]] = ["single", *values, "all"]
+    areas = np.stack([_clearest(ordered, tried, seed), *(_areas(kernel, folds, tried) for kernel in kernels)])
+    own = None if scores is None else _filled(_beside(scores, drawn))
     imagined = [_clearest(one[:, None], labels[:, None], seed)[0] for one in (labels, own) if one is not None]
-    corrected, noticed = _corrected(areas, imagined)
-    p_values = dict(zip(names, corrected, strict=True))
-    trials = min(map(len, drawn))
+    p_values, noticed = _corrected(areas, imagined)
     shown = [_chosen(ordered, folds, labels), *areas[1:, 0].tolist()]
-    found = {
+    measured = {
         name: GroupResult(
-            name=name,  # type: ignore[arg-type]
-            auc=_estimate(area, trials, len(labels), level),
-            p_value=p_values[name],
+            name=name, auc=_estimate(area, min(map(len, drawn)), len(labels), level), p_value=p_value
         )
-        for name, area in zip(names, shown, strict=True)
-        if name != "single" or single is not None
+        for name, area, p_value in zip(names, shown, p_values, strict=True)
     }
     return BlindBaseline(
-        auc=found["all"].auc,
-        p_value=min(p_values.values()),
-        groups=tuple(found.get(one.name) or _missing(one) for one in features),
-        suspects=counted[0],
-        non_members=counted[1],
+        auc=measured["all"].auc,
+        p_value=min(p_values),
+        groups=tuple(missing.get(name) or measured[name] for name in features),
         orders=orders,
         smallest_p_value=noticed[0],
         scores_p_value=None if own is None else noticed[1],
+        **counted,
     )
 
 
@@ -193,28 +204,20 @@ def _beside(sides: Sides, drawn: Sequence[Sequence[int]]) -> FloatArray:
     return np.concatenate([np.asarray(side)[places] for side, places in zip(sides, drawn, strict=True)])
 
 
-class _Folds(NamedTuple):
-    """The users of each fold."""
-
-    members: tuple[np.ndarray, ...]
-
-
-def _folds(labels: FloatArray, seed: int) -> _Folds:
-    """A random division with the same shares of suspects and of non-members in each fold, as nearly as can be."""
+def _folds(labels: FloatArray, seed: int) -> list[np.ndarray]:
+    """The users of each fold, at random, with the same shares of suspects and of non-members as nearly as can be."""
     chance = arrays(seed, "blind baseline", "folds", len(labels))
     fewest = int(min((labels > 0).sum(), (labels < 0).sum()))
     number = FOLDS if fewest >= FEWEST_FOR_FOLDS else 2
     sides = [chance.permutation(np.flatnonzero(side)) for side in (labels > 0, labels < 0)]
-    return _Folds(
-        tuple(np.sort(np.concatenate([side[fold::number] for side in sides])) for fold in range(number))
-    )
+    return [np.sort(np.concatenate([side[fold::number] for side in sides])) for fold in range(number)]
 
 
-def _orders(labels: FloatArray, folds: _Folds, number: int, seed: int) -> FloatArray:
+def _orders(labels: FloatArray, folds: Sequence[np.ndarray], number: int, seed: int) -> FloatArray:
     """The labels in each order, one per column: first the true one, then random ones inside each fold."""
     chance = arrays(seed, "blind baseline", "orders", len(labels), number)
     found = np.repeat(labels[:, None], number, axis=1)  # (users, orders)
-    for members in folds.members:
+    for members in folds:
         found[members, 1:] = chance.permuted(found[members, 1:], axis=0)
     return found
 
@@ -228,10 +231,10 @@ def _kernel(values: FloatArray) -> FloatArray:
     return np.asarray(products / (np.trace(products) / len(products)))
 
 
-def _areas(kernel: FloatArray, folds: _Folds, labels: FloatArray) -> FloatArray:
+def _areas(kernel: FloatArray, folds: Sequence[np.ndarray], labels: FloatArray) -> FloatArray:
     """The area under the ROC curve from cross-validation for each order of the labels: the mean over folds, by their pairs."""
     total, pairs = np.zeros(labels.shape[1]), 0
-    for members in folds.members:
+    for members in folds:
         scoring = _scoring(kernel, members)
         suspects = int((labels[members, 0] > 0).sum())
         weight = suspects * (len(members) - suspects)
@@ -277,10 +280,10 @@ def _single_areas(values: FloatArray, labels: FloatArray) -> FloatArray:
     return np.asarray((sums - suspects * (suspects + 1) / 2) / (suspects * (len(labels) - suspects)))
 
 
-def _chosen(values: FloatArray, folds: _Folds, labels: FloatArray) -> float:
+def _chosen(values: FloatArray, folds: Sequence[np.ndarray], labels: FloatArray) -> float:
     """The area of the clearest single feature, which is chosen among the users of the other folds: the mean over folds, by their pairs."""
     total, pairs = 0.0, 0
-    for members in folds.members:
+    for members in folds:
         others = np.delete(np.arange(len(labels)), members)
         by_feature = _single_areas(values[others], labels[others, None])[:, 0] - 0.5
         best = int(np.argmax(np.abs(by_feature)))
@@ -354,16 +357,166 @@ def _estimate(area: float, trials: int, n: int, level: float) -> Estimate:
     )
 
 
-def _missing(features: Features) -> GroupResult:
-    return GroupResult(name=features.name, auc=Estimate.not_measured(METHOD, features.missing), p_value=None)
+def user_features(
+    users: Sequence[User], is_suspect: np.ndarray, model_bits: FloatArray | None = None
+) -> dict[GroupName, FloatArray | str]:
+    """What can be known of users without the model, a row per user for each group, or why there is nothing.
 
-
-def _not_measured(why: str, features: Sequence[Features], suspects: int, non_members: int) -> BlindBaseline:
-    return BlindBaseline(
-        auc=Estimate.not_measured(METHOD, why),
-        p_value=None,
-        groups=tuple(_missing(one) for one in features),
-        suspects=suspects,
-        non_members=non_members,
-        orders=0,
+    Which users are suspects decides only whether both sides have dates. `model_bits` is the mean log2 probability of each user's tokens
+    under a model that saw neither side; NaN where it is not known.
+    """
+    numbers = np.array([_lengths(user) for user in users], dtype=np.float64)
+    words, order, raw, shapes = (
+        _shares(users, counts) for counts in (_word_counts, _pair_counts, _character_counts, _shape_counts)
     )
+    bits = None if model_bits is None else _filled(model_bits)[:, None]
+    scalars = [numbers] if bits is None else [numbers, bits]
+    single = np.hstack([*scalars, *(_telling(shares) for shares in (shapes, raw, words, order))])
+    dates = _dates(users, is_suspect)
+    return {
+        "words": _varied(words, "all users use the same words, equally often"),
+        "order": _varied(order, "all users have the same pairs of words, equally often"),
+        "characters": _varied(np.hstack([raw, shapes]), "all users use the same characters, equally often"),
+        "single": _placed(single, "the users differ in no single feature"),
+        "length": _scalars(numbers[:, :4], "all texts have the same length"),
+        "dates": "no dates are known on both sides"
+        if dates is None
+        else _scalars(dates, "all texts have the same date"),
+        "posts": _scalars(numbers[:, 4:], "every user has as many texts, of the same length"),
+        "model": "there is no model that saw neither side"
+        if bits is None
+        else _scalars(bits, "all texts are as probable to the model that saw neither side"),
+    }
+
+
+def _shares(users: Sequence[User], counts: Callable[[Sequence[str]], IntArray]) -> FloatArray:
+    """The square roots of the shares of what each user's texts have: unit vectors, in which what is frequent counts for less."""
+    rows = []
+    for user in users:
+        counted = counts([text.text for text in user.texts])
+        sources = [text.source for text in user.texts if text.source is not None]
+        if sources:
+            counted = counted + np.roll(counts(sources), 1)
+        rows.append(np.sqrt(counted / max(1, counted.sum())))
+    return np.stack(rows)
+
+
+def _word_counts(texts: Sequence[str]) -> IntArray:
+    return _hashed(word for text in texts for word in text.lower().split())
+
+
+def _pair_counts(texts: Sequence[str]) -> IntArray:
+    """Pairs of words that follow each other; the first and the last word of a text have nothing beside them."""
+    return _hashed(" ".join(pair) for text in texts for pair in pairwise(["", *text.lower().split(), ""]))
+
+
+def _hashed(pieces: Iterable[str]) -> IntArray:
+    found = [zlib.crc32(piece.encode("utf-8", "surrogatepass")) % BUCKETS for piece in pieces]
+    return np.bincount(np.array(found, dtype=np.int64), minlength=BUCKETS)
+
+
+def _character_counts(texts: Sequence[str]) -> IntArray:
+    """One to three characters in a row of the raw text; texts have a mark between them."""
+    return _n_grams(_codes(texts))
+
+
+def _shape_counts(texts: Sequence[str]) -> IntArray:
+    """The same of what kinds of characters they are: capitals, small letters, digits, emoji; punctuation and line breaks as they are."""
+    different, places = np.unique(_codes(texts), return_inverse=True)
+    return _n_grams(np.array([_kind(chr(code)) for code in different.tolist()], dtype=np.int64)[places])
+
+
+def _codes(texts: Sequence[str]) -> IntArray:
+    whole = _BETWEEN.join(["", *texts, ""]).encode("utf-32-le", "surrogatepass")
+    return np.frombuffer(whole, dtype=np.uint32).astype(np.int64)
+
+
+def _kind(character: str) -> int:
+    category = unicodedata.category(character)
+    return (
+        ord(character)
+        if character.isascii() and category[0] not in "LN"
+        else _KINDS.get(category, _OTHER_KIND)
+    )
+
+
+def _n_grams(codes: IntArray) -> IntArray:
+    total = np.bincount(codes * 2_654_435_761 % 4_294_967_291 % BUCKETS, minlength=BUCKETS)
+    hashed = codes
+    for size in (2, 3):
+        hashed = (hashed[:-1] * 1_000_003 + codes[size - 1 :] + size) % 4_294_967_291
+        total += np.bincount(hashed * 40_503 % 4_294_967_291 % BUCKETS, minlength=BUCKETS)
+    return total
+
+
+def _telling(shares: FloatArray) -> FloatArray:
+    """Those in which users differ; of very many, those that most users have and those that few have a lot of, whoever these are."""
+    users = (shares > 0).sum(axis=0)
+    some = np.flatnonzero((np.ptp(shares, axis=0) > 0) & (users >= FEWEST_WITH_ONE))
+    uneven = shares[:, some].var(axis=0) / shares[:, some].mean(axis=0)
+    half = MOST_SINGLE // 8
+    first = [np.argsort(-by, kind="stable")[:half] for by in (users[some], uneven)]
+    return shares[:, some[np.unique(np.concatenate(first))]]
+
+
+def _lengths(user: User) -> tuple[float, ...]:
+    """Mean and spread of words per text, characters per text and per word; then the number of texts and of words."""
+    words = np.array([len(text.text.split()) for text in user.texts], dtype=np.float64)
+    characters = np.array([len(text.text) for text in user.texts], dtype=np.float64)
+    total = float(words.sum())
+    return (
+        float(words.mean()),
+        float(words.std()),
+        float(characters.mean()),
+        float(characters.sum()) / max(1.0, total),
+        float(len(words)),
+        total,
+    )
+
+
+def _dates(users: Sequence[User], is_suspect: np.ndarray) -> FloatArray | None:
+    """The first, the middle and the last date of each user; a user without any is put in the middle of the others."""
+    rows = np.full((len(users), 3), np.nan)
+    for row, user in zip(rows, users, strict=True):
+        found = [seconds_since_1970(text.date) for text in user.texts if text.date is not None]
+        known = [seconds for seconds in found if seconds is not None]
+        if known:
+            row[:] = min(known), float(np.median(known)), max(known)
+    dated = ~np.isnan(rows[:, 0])
+    if not (dated & is_suspect).any() or not (dated & ~is_suspect).any():
+        return None
+    rows[~dated] = np.median(rows[dated], axis=0)
+    return rows
+
+
+def _varied(rows: FloatArray, missing: str) -> FloatArray | str:
+    return rows if np.ptp(rows, axis=0).any() else missing
+
+
+def _ranked(columns: FloatArray) -> FloatArray | None:
+    """The rank of each user among all by each feature in which they differ; None where they differ in none."""
+    from scipy.stats import rankdata
+
+    varied = columns[:, np.ptp(columns, axis=0) > 0]
+    return np.asarray(rankdata(varied, axis=0), dtype=np.float64) if varied.shape[1] else None
+
+
+def _placed(columns: FloatArray, missing: str) -> FloatArray | str:
+    """The place of each user among all by each feature alone, from 0 to 1."""
+    ranks = _ranked(columns)
+    return missing if ranks is None else (ranks - 0.5) / len(ranks)
+
+
+def _scalars(columns: FloatArray, missing: str) -> FloatArray | str:
+    """Ranks among all users and their squares: whatever the unit, and also where one side lies between two parts of the other."""
+    ranks = _ranked(columns)
+    if ranks is None:
+        return missing
+    ranks = (ranks - ranks.mean(axis=0)) / ranks.std(axis=0)
+    return np.concatenate([ranks, ranks**2], axis=1)
+
+
+def _filled(values: FloatArray) -> FloatArray:
+    """Values with the middle one where there is none, so that a user without one is like all others."""
+    known = values[~np.isnan(values)]
+    return np.where(np.isnan(values), np.median(known) if len(known) else 0.0, values)

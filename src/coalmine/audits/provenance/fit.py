@@ -12,7 +12,6 @@ from functools import cached_property, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
-from zipfile import BadZipFile
 
 import msgspec
 import numpy as np
@@ -57,7 +56,6 @@ from coalmine.storage.files import (
     PRIVATE,
     check_places,
     no_empty_directory,
-    read_bytes,
     remove_abandoned,
     sha256_of_file,
     to_json,
@@ -218,14 +216,10 @@ class ShadowRanks(NamedTuple):
 
 def read_ranks(path: Path, key: str | None = None) -> ShadowRanks | None:
     """The ranks in a file; None where they are those of something else than `key`."""
-    content = read_bytes(path, "the ranks of a shadow model")
-    try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as saved:
-            of, location = msgspec.json.decode(saved["said"].tobytes(), type=tuple[str, str | None])
-            ranked, top = (None if one < 0 else int(one) for one in saved["limits"])
-            found = ShadowRanks(saved["ranks"], saved["lengths"], ranked, top, location)
-    except (ValueError, EOFError, KeyError, TypeError, OSError, BadZipFile, msgspec.DecodeError) as problem:
-        raise InputError(f"{path} is damaged; remove it, and fit again") from problem
+    with np.load(path, allow_pickle=False) as saved:
+        of, location = msgspec.json.decode(saved["said"].tobytes(), type=tuple[str, str | None])
+        ranked, top = (None if one < 0 else int(one) for one in saved["limits"])
+        found = ShadowRanks(saved["ranks"], saved["lengths"], ranked, top, location)
     return found if key in {None, of} else None
 
 
@@ -464,11 +458,11 @@ def _made_with(
             continue
         location, weights = os.path.relpath(one.path, folder), one.record.weights_sha256
         facts = {"weights_sha256": weights, "options": one.record.options}
-        yield _Made([location, weights], partial(_located, one.path, location), facts)
 
+        def load(path: Path = one.path, location: str = location) -> tuple[Model, str | None]:
+            return load_model(path), location
 
-def _located(path: Path, location: str) -> tuple[Model, str | None]:
-    return load_model(path), location
+        yield _Made([location, weights], load, facts)
 
 
 def _made_by(

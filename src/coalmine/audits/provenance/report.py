@@ -30,7 +30,7 @@ from coalmine.audits.provenance.records import (
     UserRow,
 )
 from coalmine.audits.provenance.users import counted, listed
-from coalmine.evidence.charts import PALETTE, Axis, Chart, Marks, Rows, intervals, rounded, thinned
+from coalmine.evidence.charts import PALETTE, Axis, Chart, Marks, Rows, rounded, thinned
 from coalmine.evidence.details import Detail, Search
 from coalmine.evidence.measures import Measure, Rule, decide
 from coalmine.evidence.run import Run
@@ -469,7 +469,7 @@ def figures(run: Run) -> Iterator[Chart | None]:
     """The figures of each provenance.json of a run, as far as it has numbers for them."""
     results = run.all(PROVENANCES)
     for place, (_, document) in enumerate(results):
-        for draw in (_scores, _statistics, _ranks, _log_probabilities, _ablation):
+        for draw in (_scores, _ranks, _log_probabilities, _ablation):
             chart = draw(document)
             if chart is not None and len(results) > 1:
                 title = f"{chart.title} (by {document.settings.by})"
@@ -546,45 +546,6 @@ def _scored(document: Provenance, question: Question) -> Rows:
         if row.score is not None
     ]
     return rows + rest if rows else []
-
-
-def _statistics(document: Provenance) -> Chart | None:
-    """The AUC of each statistic with its interval, where the truth is known."""
-    rows: Rows = [
-        {
-            "question": question_title(question),
-            "asked": _ABOUT[question.asks],
-            "statistic": one.name,
-            "AUC": rounded(one.detection.auc.value),
-            "low": rounded(one.detection.auc.low),
-            "high": rounded(one.detection.auc.high),
-            "users": one.detection.auc.n,
-        }
-        for question in document.questions
-        for one in question.statistics
-        if one.detection is not None and one.detection.auc.value is not None
-    ]
-    if not rows:
-        return None
-    columns = ("question", "statistic", "AUC", "low", "high", "users")
-    questions, statistics = (len({row[name] for row in rows}) for name in ("asked", "statistic"))
-    return Chart(
-        id="provenance-statistics",
-        title="Statistics beside each other",
-        caption=f"The area under the ROC curve of each statistic, with {100 * document.settings.confidence:g}% intervals over "
-        f"{document.settings.by}s; the dashed line is guessing. Only one of them decides, which was chosen before any score was seen.",
-        rows=rows,
-        columns=columns,
-        x=Axis(column="AUC", domain=(min(0.4, *(row["low"] for row in rows)), 1)),
-        y=Axis(column="statistic", title="", scales=("names",), beside="asked"),
-        marks=(
-            Marks(kind="rule", rows=[{"AUC": 0.5}], y="", dashed=True),
-            intervals("low", "high", x=True),
-            Marks(kind="points", shows=columns),
-        ),
-        color="asked",
-        height=26 * statistics * (1 + questions),
-    )
 
 
 def _ranks(document: Provenance) -> Chart | None:

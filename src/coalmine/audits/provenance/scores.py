@@ -166,7 +166,6 @@ class Statistic(NamedTuple):
 
     Attributes:
         name: what users call it.
-        needs: what it needs, in words, for the documentation.
         missing: why it cannot be computed with what is available; None where it can.
         column: what it takes from the texts of a user, of whom at least one was read.
         score: the score of each user from that, where it is not the score itself; NaN for one of whom nothing could be read.
@@ -174,7 +173,6 @@ class Statistic(NamedTuple):
     """
 
     name: StatisticName
-    needs: str
     missing: Callable[[Available], str | None]
     column: Callable[[Seen], Any]
     score: Callable[[FloatArray, Available], FloatArray] = lambda column, _: column
@@ -239,7 +237,6 @@ def _by_rmia(ratios: FloatArray, there: Available) -> FloatArray:
 STATISTICS: tuple[Statistic, ...] = (
     Statistic(
         "rank-histogram",
-        "the ranks of tokens, and an audit classifier from shadow models",
         lambda there: None if there.classifier is not None else there.no_classifier,
         lambda seen: seen.histogram.features(seen.ranks),
         _classified,
@@ -247,26 +244,22 @@ STATISTICS: tuple[Statistic, ...] = (
     ),
     Statistic(
         "likelihood-ratio",
-        "log-probabilities, and a reference model or shadow models",
         lambda there: _no_probabilities(there) or there.no_reference,
         _ratio,
     ),
     Statistic(
         "rmia",
-        "log-probabilities, shadow models, and texts of reference users to ask the target about",
         lambda there: _no_probabilities(there) or there.no_shadows or _no_population(there),
         _rmia_bits,
         _by_rmia,
     ),
     Statistic(
         "windowed-ratio",
-        "log-probabilities, and a reference model or shadow models with the same tokens",
         lambda there: _no_probabilities(there) or there.no_reference or there.not_aligned,
         _windowed,
     ),
     Statistic(
         "min-k++",
-        "the distribution over the whole vocabulary at each position",
         lambda there: (
             None
             if there.view.moments
@@ -276,7 +269,6 @@ STATISTICS: tuple[Statistic, ...] = (
     ),
     Statistic(
         "listed-share",
-        "the ranks of the likeliest few tokens; nothing to compare with",
         lambda there: (
             "the target ranks every token, so that all are listed; look at the likeliest few with --top"
             if there.view.top is None
