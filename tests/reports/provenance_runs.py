@@ -20,8 +20,7 @@ from coalmine.audits.provenance.data_checks import (
 )
 from coalmine.audits.provenance.deciding import decided, interpreted
 from coalmine.audits.provenance.records import AblationPoint
-from coalmine.audits.provenance.scores import Available, ReferencePopulation
-from coalmine.audits.provenance.views import View
+from coalmine.audits.provenance.scores import Available
 from coalmine.audits.provenance.words import FREQUENCY_GROUPS, LOG_BINS, log_histogram, word_groups
 from coalmine.evidence.run import Located
 from coalmine.statistics.intervals import effective_interval
@@ -65,15 +64,14 @@ def numbers(scores, *, unknown=2):
 
 def available(*, classifier=None, reference=True, moments=True):
     """What an audit has: a reference model, unless there is none, and no shadow models that cut texts alike."""
-    return Available(
-        view=View(1000, None, True, moments, "ab" * 32, True),
-        classifier=classifier,
-        no_classifier=NO_CLASSIFIER,
-        no_reference=None if reference else "there is no model to compare with",
-        not_aligned=None,
-        no_shadows="there are no shadow models that cut texts into the target's tokens",
-        population=ReferencePopulation(),
-    )
+    absent = {
+        "classifier": "" if classifier else NO_CLASSIFIER,
+        "moments": "" if moments else "the target does not give the whole distribution over its vocabulary",
+        "comparison": "" if reference else "there is no model to compare with",
+        "shadows": "there are no shadow models that cut texts into the target's tokens",
+        "list": "the target ranks every token, so that all are listed",
+    }
+    return Available({need: why for need, why in absent.items() if why}, classifier)
 
 
 def area(value, users):

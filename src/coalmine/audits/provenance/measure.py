@@ -27,12 +27,13 @@ from coalmine.audits.provenance.data_checks import (
     without_shared,
 )
 from coalmine.audits.provenance.deciding import decided, interpreted
-from coalmine.audits.provenance.fit import AuditClassifier, Fit
+from coalmine.audits.provenance.fit import Fit
 from coalmine.audits.provenance.options import ProvenanceOptions
 from coalmine.audits.provenance.records import AblationPoint, Provenance, Question
 from coalmine.audits.provenance.scores import (
     STATISTICS,
     Available,
+    Need,
     ReferencePopulation,
     UserWork,
     ask_users,
@@ -146,7 +147,7 @@ class _Plan(NamedTuple):
     Attributes:
         work: the models, and the statistics that can be computed.
         asked: the users of each role, with the texts that are asked about.
-        there: what scores are made with, as if all reference users could be compared with.
+        there: what scores are made with; reference users are compared with once they were asked about.
         sets: the set of shadows that each reference user is compared with.
     """
 
@@ -181,44 +182,36 @@ def _planned(
     shadows = fit.shadows if fit is not None and view.probabilities else ()
     if not all(view.cuts_alike(view_of(shadow)) for shadow in shadows):
         shadows = ()
-    other = None if reference is None else view_of(reference)
-    no_reference = _no_reference(view, other, reference, shadows)
+    absent = _absent(view, fit, reference, shadows)
     is_trained_on = np.empty((0, 0), bool) if fit is None or not shadows else fit.trained_on(users.reference)
     sets, of_users = shadow_sets(is_trained_on)
     first = 0 if reference is None else 1
     work = UserWork(
         model,
         shadows if reference is None else (reference, *shadows),
-        () if no_reference or not view.probabilities else tuple(range(first or len(shadows))),
+        () if {"probabilities", "comparison"} & set(absent) else tuple(range(first or len(shadows))),
         tuple(range(first, first + len(shadows))),
-        alike=other is None or view.cuts_alike(other),
+        alike="alignment" not in absent,
         shadow_sets=sets,
         top=options.top,
         bins=options.bins,
         scaling=options.scaling,
         frequencies=table.ranks(model.tokenizer.size) if known else None,
     )
-    classifier, no_classifier = _classifier(fit, work, users, options, places["reference"])
-    no_shadows = None
-    if not shadows:
-        no_shadows = "there are no shadow models; train them with `coalmine provenance fit`"
-        if fit is not None:
-            no_shadows = fit.no_shadows or "the shadow models do not cut texts into the target's tokens"
-    not_aligned = None
-    if reference is not None and not work.alike:
-        not_aligned = (
-            f"the reference model {visible(reference.name)} cuts texts into other tokens than the target"
-        )
-    compared = of_users[of_users >= 0]
-    there = Available(
-        view=view,
-        classifier=classifier,
-        no_classifier=no_classifier,
-        no_reference=no_reference,
-        not_aligned=not_aligned,
-        no_shadows=no_shadows,
-        population=ReferencePopulation(np.zeros(len(compared)), compared),
-    )
+    classifier, why = None, "there is no audit classifier; train shadow models with `coalmine provenance fit`"
+    if fit is not None and options.queries is None:
+        classifier, why = fit.classifier_for(work.histogram)
+    elif (
+        fit is not None and users.reference
+    ):  # fitted to as many texts of each reference user as suspects are asked about
+        classifier, why = fit.classifier_for(work.histogram, places["reference"])
+    elif fit is not None:
+        why = "a classifier for some texts per user is fitted to as many of each reference user; give --reference"
+    if classifier is None:
+        absent["classifier"] = why
+    if not sets:
+        absent["population"] = "no reference users were given to compare ratios with"
+    there = Available(absent, classifier)
     missing = {one.name: one.missing(there) for one in STATISTICS}
     wanted = options.statistic
     if wanted is not None and missing[wanted] is not None:
@@ -229,39 +222,37 @@ def _planned(
     return _Plan(replace(work, statistics=computed), asked, there, of_users)
 
 
-def _no_reference(
-    view: View, other: View | None, reference: Model | None, shadows: Sequence[Model]
-) -> str | None:
-    """Why there is nothing to compare probabilities with; None where there is something."""
-    if reference is None or other is None:
-        if shadows:
-            return None
-        return "there is no model to compare with; name one with --reference-model, or fit shadow models"
-    if not other.probabilities:
-        return f"the reference model {visible(reference.name)} gives no log-probabilities"
-    if view.cuts_alike(other) or not (view.reads_unknown or other.reads_unknown):
-        return None
-    return f"the reference model {visible(reference.name)} counts other words than the target"
-
-
-def _classifier(
-    fit: Fit | None,
-    work: UserWork,
-    users: AuditedUsers,
-    options: ProvenanceOptions,
-    places: Sequence[Sequence[int]],
-) -> tuple[AuditClassifier | None, str]:
-    """The audit classifier for what the target shows, fitted to as many texts of each reference user as suspects are asked about."""
-    if fit is None:
-        return None, "there is no audit classifier; train shadow models with `coalmine provenance fit`"
-    if options.queries is None:
-        return fit.classifier_for(work.histogram)
-    if not users.reference:
-        return (
-            None,
-            "a classifier for some texts per user is fitted to as many of each reference user; give --reference",
+def _absent(
+    view: View, fit: Fit | None, reference: Model | None, shadows: Sequence[Model]
+) -> dict[Need, str]:
+    """Why some of what statistics need is not there: of the target, of a reference model and of shadow models."""
+    absent: dict[Need, str] = {}
+    if not view.probabilities:
+        absent["probabilities"] = "the target gives no log-probabilities, only the likeliest tokens"
+    if not view.moments:
+        absent["moments"] = "the target does not give the whole distribution over its vocabulary"
+    if view.top is None:
+        absent["list"] = (
+            "the target ranks every token, so that all are listed; look at the likeliest few with --top"
         )
-    return fit.classifier_for(work.histogram, places)
+    if fit is None:
+        absent["shadows"] = "there are no shadow models; train them with `coalmine provenance fit`"
+    elif not shadows:
+        absent["shadows"] = fit.no_shadows or "the shadow models do not cut texts into the target's tokens"
+    if reference is None and not shadows:
+        absent["comparison"] = (
+            "there is no model to compare with; name one with --reference-model, or fit shadow models"
+        )
+    elif reference is not None:
+        other, named = view_of(reference), f"the reference model {visible(reference.name)}"
+        alike = view.cuts_alike(other)
+        if not alike:
+            absent["alignment"] = f"{named} cuts texts into other tokens than the target"
+        if not other.probabilities:
+            absent["comparison"] = f"{named} gives no log-probabilities"
+        elif not alike and (view.reads_unknown or other.reads_unknown):
+            absent["comparison"] = f"{named} counts other words than the target"
+    return absent
 
 
 def _asked(
@@ -289,8 +280,12 @@ def _asked(
     found = {role: ask(role, work) for role in _ROLES if role != "reference"}
     if "rmia" in work.statistics:
         compared = ask("reference", replace(work, statistics=("rmia",), beside=(), frequencies=None))
-        bits = np.empty((0, 0)) if compared is None else compared["rmia"]
-        there = there._replace(population=ReferencePopulation.of(bits, plan.sets))
+        population = ReferencePopulation.of((compared or {})["rmia"], plan.sets)
+        there = there._replace(population=population)
+        if not len(population.ratios):
+            there = there._replace(
+                absent={**there.absent, "population": "no reference user could be compared with"}
+            )
     suspects, non_members = found["suspects"] or {}, found["non_members"]
     questions = [
         decided("texts", _names(plan, "suspects"), suspects, non_members, there, options, users.members)

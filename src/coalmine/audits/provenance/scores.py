@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,11 @@ if TYPE_CHECKING:
 # The most texts of a unit; a user is never divided, so that one with more is a unit alone.
 TEXTS_AT_A_TIME = 2048
 Views = Sequence[TextView | None]
+# Log-probabilities, their moments over the vocabulary, a list of the likeliest tokens; a classifier, what to compare with, whether that has
+# the same tokens, shadow models, and reference users beside them.
+Need = Literal[
+    "probabilities", "moments", "list", "classifier", "comparison", "alignment", "shadows", "population"
+]
 
 
 @dataclass(frozen=True)
@@ -141,24 +146,11 @@ def shadow_sets(trained_on: NDArray[np.bool_]) -> tuple[tuple[tuple[int, ...], .
 
 
 class Available(NamedTuple):
-    """What an audit has to score users with.
+    """What an audit has to score users with: an audit classifier, reference users to compare with, and why other things are absent."""
 
-    Attributes:
-        view: what the target shows.
-        classifier: that of the fit; None where there is none, or none for such a target, and `no_classifier` says why.
-        no_reference: why there is nothing to compare probabilities with; None where there is something.
-        not_aligned: why target and reference cannot be compared token by token; None where they can.
-        no_shadows: why there are no shadows that cut texts as the target does; None where there are.
-        population: the reference users that suspects are compared with.
-    """
-
-    view: View
-    classifier: AuditClassifier | None
-    no_classifier: str
-    no_reference: str | None
-    not_aligned: str | None
-    no_shadows: str | None
-    population: ReferencePopulation
+    absent: Mapping[Need, str]
+    classifier: AuditClassifier | None = None
+    population: ReferencePopulation = ReferencePopulation()
 
 
 class Statistic(NamedTuple):
@@ -166,29 +158,21 @@ class Statistic(NamedTuple):
 
     Attributes:
         name: what users call it.
-        missing: why it cannot be computed with what is available; None where it can.
+        needs: what it cannot be computed without.
         column: what it takes from the texts of a user, of whom at least one was read.
         score: the score of each user from that, where it is not the score itself; NaN for one of whom nothing could be read.
         decides_alone: whether a score above 0 means "was trained on", without non-members to compare with.
     """
 
     name: StatisticName
-    missing: Callable[[Available], str | None]
+    needs: tuple[Need, ...]
     column: Callable[[Seen], Any]
     score: Callable[[FloatArray, Available], FloatArray] = lambda column, _: column
     decides_alone: bool = False
 
-
-def _no_probabilities(there: Available) -> str | None:
-    return (
-        None
-        if there.view.probabilities
-        else "the target gives no log-probabilities, only the likeliest tokens"
-    )
-
-
-def _no_population(there: Available) -> str | None:
-    return None if len(there.population.ratios) else "no reference users were given to compare ratios with"
+    def missing(self, there: Available) -> str | None:
+        """Why it cannot be computed with what is available; None where it can."""
+        return next((there.absent[need] for need in self.needs if need in there.absent), None)
 
 
 def _classified(features: FloatArray, there: Available) -> FloatArray:
@@ -237,45 +221,16 @@ def _by_rmia(ratios: FloatArray, there: Available) -> FloatArray:
 STATISTICS: tuple[Statistic, ...] = (
     Statistic(
         "rank-histogram",
-        lambda there: None if there.classifier is not None else there.no_classifier,
+        ("classifier",),
         lambda seen: seen.histogram.features(seen.ranks),
         _classified,
         decides_alone=True,
     ),
-    Statistic(
-        "likelihood-ratio",
-        lambda there: _no_probabilities(there) or there.no_reference,
-        _ratio,
-    ),
-    Statistic(
-        "rmia",
-        lambda there: _no_probabilities(there) or there.no_shadows or _no_population(there),
-        _rmia_bits,
-        _by_rmia,
-    ),
-    Statistic(
-        "windowed-ratio",
-        lambda there: _no_probabilities(there) or there.no_reference or there.not_aligned,
-        _windowed,
-    ),
-    Statistic(
-        "min-k++",
-        lambda there: (
-            None
-            if there.view.moments
-            else "the target does not give the whole distribution over its vocabulary"
-        ),
-        _min_k,
-    ),
-    Statistic(
-        "listed-share",
-        lambda there: (
-            "the target ranks every token, so that all are listed; look at the likeliest few with --top"
-            if there.view.top is None
-            else None
-        ),
-        lambda seen: float((seen.ranks != NOT_LISTED).mean()),
-    ),
+    Statistic("likelihood-ratio", ("probabilities", "comparison"), _ratio),
+    Statistic("rmia", ("probabilities", "shadows", "population"), _rmia_bits, _by_rmia),
+    Statistic("windowed-ratio", ("probabilities", "comparison", "alignment"), _windowed),
+    Statistic("min-k++", ("moments",), _min_k),
+    Statistic("listed-share", ("list",), lambda seen: float((seen.ranks != NOT_LISTED).mean())),
 )
 
 
