@@ -26,49 +26,15 @@ from typing import NamedTuple
 
 COMMAND = "coalmine.cli.main:main"
 # Loaded by the first use of something else, and slowly.
-WARM = (
-    *(
-        "torch._dynamo",
-        "torch.profiler._cupti_monitor",
-        "safetensors.torch",
-        "scipy.stats",
-        "pyarrow.parquet",
-        "pyarrow.compute",
-    ),
-    *(
-        "typer._adapters",
-        "typer._click.decorators",
-        "pydantic.type_adapter",
-        "pydantic.main",
-        "zoneinfo",
-        "encodings.utf_32_le",
-    ),
-    *(
-        "rich.console",
-        "rich.table",
-        "rich._emoji_codes",
-        "httpcore",
-        "vl_convert",
-        "pydivsufsort",
-        "rensa",
-    ),
-    *(
-        "pandas",  # which pyarrow looks for when it makes its first array of NumPy's
-        "dateutil.parser",
-        "jinja2.filters",
-        "jinja2.debug",
-        "huggingface_hub.errors",
-        "phonenumbers",
-        "re2",
-    ),
-)
+WARM = """
+    torch._dynamo torch.profiler._cupti_monitor safetensors.torch scipy.stats pyarrow.parquet
+    pyarrow.compute typer._adapters typer._click.decorators pydantic.type_adapter pydantic.main
+    zoneinfo encodings.utf_32_le rich.console rich.table rich._emoji_codes httpcore vl_convert
+    pydivsufsort rensa pandas dateutil.parser jinja2.filters jinja2.debug huggingface_hub.errors
+    phonenumbers re2
+""".split()
 # Heavy, and of no use to any command.
-_COLD = (
-    "coalmine.integrations.pytest_plugin",
-    "coalmine.integrations",
-    "coalmine.__main__",
-    "coalmine.models.conformance",
-)
+_COLD = ("coalmine.integrations", "coalmine.__main__", "coalmine.models.conformance")
 
 
 class Run(NamedTuple):

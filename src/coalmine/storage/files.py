@@ -145,9 +145,6 @@ class _NewFile:
         """Remove the file, unless it has its final name."""
         with contextlib.suppress(OSError):  # the first error is the one to report
             self.temporary.unlink(missing_ok=True)
-        self._release()
-
-    def _release(self) -> None:
         held, self._held = self._held, None
         if held is not None:
             with contextlib.suppress(OSError):
@@ -155,9 +152,8 @@ class _NewFile:
 
     def concerns(self, error: BaseException) -> TypeGuard[OSError]:
         """Whether the operating system raised an error about writing this file, and not about something else in the block."""
-        if not isinstance(error, OSError) or isinstance(error, ConnectionError) or error.errno is None:
-            return False
-        return error.filename is None or os.fspath(error.filename) in {str(self.temporary), str(self.final)}
+        ours = {None, str(self.temporary), str(self.final)}
+        return _of_the_system(error) and (error.filename and os.fspath(error.filename)) in ours
 
     def finish(self) -> None:
         """Set the mode and flush the file to disk; a library may have replaced our file with a new one."""
@@ -172,7 +168,7 @@ class _NewFile:
         """Replace the final file."""
         check_replaceable(self.final)
         self.temporary.replace(self.final)
-        self._release()
+        self.abandon()
 
     def flush_directory(self) -> None:
         """Flush the new name to disk."""
@@ -252,9 +248,13 @@ def refused_writing(place: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if isinstance(error, ConnectionError) or error.errno is None:
+        if not _of_the_system(error):
             raise
         raise write_error(place, error, "nothing was left behind") from error
+
+
+def _of_the_system(error: BaseException) -> TypeGuard[OSError]:
+    return isinstance(error, OSError) and not isinstance(error, ConnectionError) and error.errno is not None
 
 
 def _what_is_at(final: Path) -> str:
