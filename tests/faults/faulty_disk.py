@@ -12,7 +12,7 @@ from typing import NamedTuple
 from faults import moments
 
 SOURCE = Path(__file__).with_suffix(".c")
-KINDS = tuple("open create write sync rename truncate mkdir unlink chmod close read".split())
+KINDS = ("open", "create", "write", "sync", "rename", "truncate", "mkdir", "unlink", "chmod", "close", "read")
 # What a process does to files that it writes, and to files that it reads.
 CHANGES = tuple(kind for kind in KINDS if kind != "read")
 READS = ("open", "read")

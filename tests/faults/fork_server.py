@@ -32,7 +32,7 @@ WARM = """
     zoneinfo encodings.utf_32_le rich.console rich.table rich._emoji_codes httpcore vl_convert
     pydivsufsort rensa pandas dateutil.parser jinja2.filters jinja2.debug huggingface_hub.errors
     phonenumbers re2
-""".split()
+"""
 # Heavy, and of no use to any command.
 _COLD = ("coalmine.integrations", "coalmine.__main__", "coalmine.models.conformance")
 
@@ -143,7 +143,7 @@ def _warm_up(modules):
     for found in pkgutil.walk_packages(coalmine.__path__, "coalmine."):
         if not found.name.startswith(_COLD):
             importlib.import_module(found.name)
-    for name in (*WARM, *modules):
+    for name in (*WARM.split(), *modules):
         importlib.import_module(name)
     from typer.main import get_command
 
