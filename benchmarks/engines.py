@@ -386,7 +386,7 @@ def trained(work: Path, kilobytes: int) -> Model:
 
 
 def recitation(model: Model) -> RecitationWork:
-    return RecitationWork(model, RecitationOptions(), SUFFIX)
+    return RecitationWork(model, RecitationOptions(suffix=SUFFIX))
 
 
 if __name__ == "__main__":

@@ -301,4 +301,4 @@ def recitation_units(sequences: int) -> list[Unit]:
         clusters=np.arange(sequences),
     )
     no_model: Any = None  # it is not asked here
-    return list(RecitationWork(no_model, RecitationOptions(), SUFFIX).units(questions))
+    return list(RecitationWork(no_model, RecitationOptions(suffix=SUFFIX)).units(questions))

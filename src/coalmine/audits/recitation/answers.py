@@ -70,8 +70,7 @@ def follow(model: Model, sequences: Sequence[TokenSequence], samplings: Sequence
         return [Followed(first_miss, np.empty(0)) for first_miss in model.follow_text(sequences)]
     if isinstance(model, Reciter):
         return model.follow(sequences, samplings=samplings, stop_at_miss=not samplings)
-    _check_scores(model, samplings)
-    scorer: Any = model
+    scorer: Any = model  # which `check` has seen
     found = []
     for score in scorer.score(sequences):
         missed = np.flatnonzero(~score.is_argmax)
@@ -97,9 +96,8 @@ class RecitationWork(ModelWork):
 
     model: Model
     settings: RecitationOptions
-    suffix: int
 
-    name = "recite/2"
+    name = "recite/3"
 
     @property
     def models(self) -> tuple[Model, ...]:
@@ -109,7 +107,7 @@ class RecitationWork(ModelWork):
     @property
     def facts(self) -> Any:
         """The model, and what decides its answers."""
-        return [self.model.describe(), self.model.name, self.suffix, self.settings.deciding()]
+        return [self.model.describe(), self.model.name, self.settings.suffix, self.settings.deciding()]
 
     def units(self, questions: Questions) -> Iterator[Unit]:
         """All questions, cut in the same way for every engine."""
@@ -129,11 +127,11 @@ class RecitationWork(ModelWork):
             TokenSequence(before + prompt, target)
             for prompt, target in zip(texts[::2], texts[1::2], strict=True)
         ]
-        answers = _empty(len(sequences), self.suffix, self.settings)
+        answers = _empty(len(sequences), self.settings)
 
         def ask(rows: Sequence[int]) -> Sequence[int]:
-            part = _empty(len(rows), self.suffix, self.settings)
-            _ask_batch(self.model, [sequences[row] for row in rows], self.suffix, self.settings, part)
+            part = _empty(len(rows), self.settings)
+            _ask_batch(self.model, [sequences[row] for row in rows], self.settings, part)
             for column, values in zip(answers, part, strict=True):
                 column[list(rows)] = values
             return rows
@@ -166,7 +164,7 @@ def ask_models(
 
     What an earlier run asked before it was stopped is not asked again.
     """
-    works = [RecitationWork(model, asked, questions.suffix) for model in models]
+    works = [RecitationWork(model, asked) for model in models]
     asking = [_AskedModel(model, questions, asked) for model in models]
     jobs = [Job(work, one.units(work.units(questions))) for work, one in zip(works, asking, strict=True)]
     more = f" and {len(models) - 1} more" if len(models) > 1 else ""
@@ -199,7 +197,7 @@ class _AskedModel:
         self._first = min(FIRST_UNITS, -(-len(questions) // self._at_a_time))
         self._failed: set[int] = set()  # units
         self._missing: dict[int, CoalmineError] = {}  # by row
-        self.answers = _empty(len(questions), questions.suffix, asked)
+        self.answers = _empty(len(questions), asked)
 
     @property
     def _given_up(self) -> bool:
@@ -232,7 +230,7 @@ class _AskedModel:
 
 
 def _ask_batch(
-    model: Model, sequences: Sequence[TokenSequence], suffix: int, asked: RecitationOptions, answers: Answers
+    model: Model, sequences: Sequence[TokenSequence], asked: RecitationOptions, answers: Answers
 ) -> None:
     if isinstance(model, MaskedModel):
         share = asked.hidden_share or 0.0  # a number wherever a model is masked
@@ -247,13 +245,12 @@ def _ask_batch(
         missed = np.flatnonzero(~answers.recited).tolist()
         if missed:
             prompts = [sequences[row].context for row in missed]
-            answers.written[missed] = model.generate(prompts, length=suffix)
+            answers.written[missed] = model.generate(prompts, length=asked.suffix)
         for row in np.flatnonzero(answers.recited).tolist():
             answers.written[row] = sequences[row].target
     if asked.beam is not None and isinstance(model, Stepper):
-        beams = free_beam(
-            model, [sequence.context for sequence in sequences], length=suffix, width=asked.beam
-        )
+        prompts = [sequence.context for sequence in sequences]
+        beams = free_beam(model, prompts, length=asked.suffix, width=asked.beam)
         for row, (sequence, found) in enumerate(zip(sequences, beams, strict=True)):
             same = np.flatnonzero((found.tokens == np.array(sequence.target)).all(axis=1))
             answers.beam_place[row] = same[0] + 1 if len(same) else 0
@@ -262,8 +259,15 @@ def _ask_batch(
 def check(model: Model, asked: RecitationOptions) -> None:
     """Reject what a model cannot be asked; called for all models before any is asked."""
     no_text = isinstance(model, MaskedModel) or by_text(model)
-    if not (isinstance(model, Reciter) or no_text):
-        _check_scores(model, samplings_of(asked))
+    if not (isinstance(model, Scorer | Reciter) or no_text):
+        raise NotMeasurableError(
+            f"recitation is not applicable to {model.name!r}: it does not say which tokens it expects"
+        )
+    if not (isinstance(model, Reciter) or no_text) and samplings_of(asked) not in {(), (Sampling(),)}:
+        raise NotMeasurableError(
+            f"{model.name!r} gives the probability of each token and not of all others, so that only sampling at temperature 1 without "
+            "top-k can be computed; leave temperature and top_k out"
+        )
     if asked.writes and (no_text or not isinstance(model, Generator)):
         raise NotMeasurableError(
             f"{model.name!r} writes no tokens of the index, so what it writes cannot be looked for; leave --anywhere and --near out"
@@ -276,25 +280,12 @@ def check(model: Model, asked: RecitationOptions) -> None:
         check_width(model, asked.beam)
 
 
-def _check_scores(model: Model, samplings: Sequence[Sampling]) -> None:
-    """Reject a model whose scores cannot answer what is asked."""
-    if not isinstance(model, Scorer):
-        raise NotMeasurableError(
-            f"recitation is not applicable to {model.name!r}: it does not say which tokens it expects"
-        )
-    if any(sampling != Sampling() for sampling in samplings):
-        raise NotMeasurableError(
-            f"{model.name!r} gives the probability of each token and not of all others, so that only sampling at temperature 1 without "
-            "top-k can be computed; leave --temperature and --top-k out"
-        )
-
-
-def _empty(many: int, suffix: int, asked: RecitationOptions) -> Answers:
+def _empty(many: int, asked: RecitationOptions) -> Answers:
     return Answers(
         recited=np.zeros(many, dtype=np.bool_),
         first_miss=np.full(many, NOT_KNOWN, dtype=np.int64),
         log2_probabilities=np.full((many, len(samplings_of(asked))), np.nan),
-        written=np.full((many, suffix if asked.writes else 0), -1, dtype=np.int64),
+        written=np.full((many, asked.suffix if asked.writes else 0), -1, dtype=np.int64),
         beam_place=np.full(many, -1, dtype=np.int64),
     )
 

@@ -20,8 +20,9 @@ from coalmine.audits.recitation.answers import Answers
 from coalmine.audits.recitation.options import RecitationOptions
 from coalmine.audits.recitation.questions import Questions
 from coalmine.audits.recitation.records import SEQUENCES_FILE
+from coalmine.corpus.files.streams import pyarrow_for
 from coalmine.corpus.index.queries import CorpusIndex
-from coalmine.errors import InputError, MissingExtraError
+from coalmine.errors import InputError
 from coalmine.models.protocols import FloatArray, IntArray
 from coalmine.storage.files import PRIVATE, sha256_of_file, whole_file
 
@@ -185,11 +186,9 @@ def _log2_rate(log2_probability: ArrayLike) -> FloatArray:
 
 def save_sequences(folder: Path, answers: Mapping[str, Rows]) -> str:
     """Write sequences.parquet, readable by its owner only, with the rows of each model by its name; returns its SHA-256."""
-    try:
-        import pyarrow as pa
-        from pyarrow import parquet
-    except ImportError:
-        raise MissingExtraError("sequences.parquet", "pyarrow", "tables") from None
+    pa = pyarrow_for(SEQUENCES_FILE)
+    from pyarrow import parquet
+
     tables = [
         pa.table(
             {
@@ -210,11 +209,9 @@ def save_sequences(folder: Path, answers: Mapping[str, Rows]) -> str:
 
 def read_sequences(path: Path) -> Rows:
     """The columns of a sequences.parquet; 0 for a number that is not there."""
-    try:
-        import pyarrow as pa
-        from pyarrow import parquet
-    except ImportError:
-        raise MissingExtraError("sequences.parquet", "pyarrow", "tables") from None
+    pa = pyarrow_for(SEQUENCES_FILE)
+    from pyarrow import parquet
+
     try:
         # By its bytes, because a path that is not UTF-8 is not text to pyarrow.
         with pa.OSFile(os.fsencode(path)) as source:
