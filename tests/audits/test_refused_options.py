@@ -10,7 +10,7 @@ from audits.compared_runs import LESS, MORE, strategy
 from coalmine import CanarySet, ExposureWatch, Format, ScriptedModel, expose, extract, membership_of_scores
 from coalmine.audits import RecitationOptions
 from coalmine.audits.comparison.measure import compare
-from coalmine.audits.recitation.questions import plan_cuts, plan_whole
+from coalmine.audits.recitation.questions import plan_cuts
 from coalmine.audits.recitation.ways import log2_chance_in_tries, tries_needed
 from coalmine.errors import CoalmineError
 
@@ -51,7 +51,7 @@ def cut(*longest, contexts=None, lengths=None, suffix=4):
 
 
 def cut_whole(*longest, lengths=None):
-    return plan_whole([whole_reader(one) for one in longest], RecitationOptions(lengths=lengths))
+    return plan_cuts([whole_reader(one) for one in longest], RecitationOptions(lengths=lengths), masked=True)
 
 
 def compared(**options):
@@ -158,7 +158,9 @@ def test_usual_contexts_that_a_model_cannot_read_are_left_out_and_that_is_said()
 def test_usual_texts_that_a_model_cannot_read_whole_are_left_out_and_that_is_said():
     usual = cut_whole().lengths
     most = usual[len(usual) // 2]
-    cuts = plan_whole([whole_reader(most), SimpleNamespace(name="reads all")], RecitationOptions())
+    cuts = plan_cuts(
+        [whole_reader(most), SimpleNamespace(name="reads all")], RecitationOptions(), masked=True
+    )
     assert cuts.lengths == tuple(one for one in usual if one <= most)
     assert f"more than {most} tokens" in cuts.left_out[0]
 

@@ -118,7 +118,7 @@ def plan(
         isinstance(model, ConversationWriter) for model in models
     ):
         return _plan_turns(models, index, options)
-    cuts = plan_whole(models, options) if masked else plan_cuts(models, options)
+    cuts = plan_cuts(models, options, masked=masked)
     samples = _sample(index, cuts.lengths, options, progress)
     clusters = clusters_of(samples, index if options.sample == "uniform" else None)
     questions = ask_about(samples, clusters, cuts, 0 if masked else options.suffix)
@@ -172,69 +172,54 @@ def check_tokens(models: Sequence[Model], index: CorpusIndex) -> None:
             )
 
 
-def plan_cuts(models: Sequence[Model], options: RecitationOptions) -> Cuts:
+def plan_cuts(models: Sequence[Model], options: RecitationOptions, *, masked: bool = False) -> Cuts:
     """The lengths and contexts to use: as given, or the default ones that fit into the models' context.
 
     Where only contexts are given, each is tried on sequences of its own length: context and suffix. Where lengths are given, each
-    context is tried on all sequences that are long enough.
+    context is tried on all sequences that are long enough. Masked models are given sequences whole, and have no context.
     """
-    suffix, lengths = options.suffix, options.lengths
-    limits = [longest for model in models if (longest := longest_prompt(model, suffix)) is not None]
-    room = min(limits, default=None)
-    if options.contexts is not None:
-        wanted = sorted(set(options.contexts))
-        if room is not None and wanted[-1] > room:
-            raise NotMeasurableError(
-                f"a context of {wanted[-1]} tokens and a suffix of {suffix} are more than the models can read; give contexts of up to "
-                f"{room} tokens"
-            )
-        sampled = sorted(set(lengths)) if lengths is not None else [context + suffix for context in wanted]
-        if wanted[-1] + suffix > sampled[-1]:
-            raise InputError(
-                f"a context of {wanted[-1]} tokens and a suffix of {suffix} do not fit into sequences of {sampled[-1]}; give longer "
-                "lengths, or a shorter context"
-            )
-        return Cuts(tuple(sampled), tuple(wanted), on_longer=lengths is not None)
-    sampled = sorted(set(lengths or LENGTHS))
-    wanted = [length - suffix for length in sampled if length > suffix]
-    fitting = [context for context in wanted if room is None or context <= room]
-    if not fitting:
-        raise NotMeasurableError(
-            f"no sequence of {', '.join(map(str, sampled))} tokens has room for a context before a suffix of {suffix}, or none that the "
-            "models can read; give other lengths, or a shorter suffix"
-        )
-    left_out = f"contexts of more than {room} tokens were left out, because not all models can read as much before {suffix} more"
-    return Cuts(
-        tuple(context + suffix for context in fitting),
-        tuple(fitting),
-        left_out=(left_out,) if fitting != wanted else (),
-    )
-
-
-def plan_whole(models: Sequence[Model], options: RecitationOptions) -> Cuts:
-    """The lengths of sequences that are given whole, to models that fill gaps: as given, or the default ones that all models can read."""
-    if options.contexts is not None:
+    if masked and options.contexts is not None:
         raise InputError(
             "models that fill gaps are given whole sequences, so there is no context before a suffix; give lengths instead"
         )
-    wanted = sorted(set(options.lengths or LENGTHS))
-    limits = [most - len(model.context) for model in models if (most := max_length(model)) is not None]
+    suffix, what = (0, "lengths") if masked else (options.suffix, "contexts")
+    # The last token of a suffix is predicted, and never read; of a whole sequence, all are.
+    limits = [one for model in models if (one := longest_prompt(model, max(1, suffix))) is not None]
     room = min(limits, default=None)
-    fitting = [length for length in wanted if room is None or length <= room]
-    if fitting == wanted:
-        return Cuts(tuple(wanted))
-    if options.lengths is not None or not fitting:
-        raise NotMeasurableError(
-            f"sequences of {wanted[-1]} tokens are more than the models can read; give lengths of up to {room} tokens"
+    lengths = sorted(set(options.lengths or LENGTHS))
+    wanted = sorted(set(options.contexts or [length - suffix for length in lengths if length > suffix]))
+    if options.contexts is not None and options.lengths is None:
+        lengths = [context + suffix for context in wanted]
+    if wanted and wanted[-1] + suffix > lengths[-1]:
+        raise InputError(
+            f"a context of {wanted[-1]} tokens and a suffix of {suffix} do not fit into sequences of {lengths[-1]}; give longer "
+            "lengths, or a shorter context"
         )
-    left_out = f"sequences of more than {room} tokens were left out, because not all models can read as much"
-    return Cuts(tuple(fitting), left_out=(left_out,))
+    fitting = [one for one in wanted if room is None or one <= room]
+    named = options.lengths if masked else options.contexts
+    if fitting != wanted and (named is not None or (masked and not fitting)):
+        raise NotMeasurableError(
+            f"{what} of {wanted[-1]} tokens are more than the models can read; give {what} of up to {room} tokens"
+        )
+    if not fitting:
+        raise NotMeasurableError(
+            f"no sequence of {', '.join(map(str, lengths))} tokens has room for a context before a suffix of {suffix}, or none that the "
+            "models can read; give other lengths, or a shorter suffix"
+        )
+    if options.contexts is None:
+        lengths = [one + suffix for one in fitting]
+    left_out = f"{what} of more than {room} tokens were left out, because not all models can read as much"
+    return Cuts(
+        tuple(lengths),
+        () if masked else tuple(fitting),
+        on_longer=options.contexts is not None and options.lengths is not None,
+        left_out=() if fitting == wanted else (left_out,),
+    )
 
 
 def longest_prompt(model: Model, suffix: int) -> int | None:
     """How long a prompt may be for a suffix to fit after it; None if there is no known limit."""
     most = max_length(model)
-    # The last token of a suffix is predicted, and never read.
     return None if most is None else most - len(model.context) - suffix + 1
 
 
