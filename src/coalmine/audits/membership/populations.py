@@ -24,12 +24,13 @@ from coalmine.audits.exposure.results import (
     read_exposures,
 )
 from coalmine.audits.membership.records import ProvenCanary
+from coalmine.corpus.planting.foreign_files import Side
 from coalmine.errors import InputError, NotMeasurableError
 from coalmine.evidence.directories import result_directory
 from coalmine.evidence.words import times_in_words
 from coalmine.formats.naming import unique_names
 from coalmine.grouped import grouped
-from coalmine.statistics.scores import FloatArray, MembershipScores
+from coalmine.statistics.scores import FloatArray, MembershipScores, membership_scores
 from coalmine.storage.files import sha256_of_file
 
 # The probability, at most, that chance alone makes one canary of the audit stand out; a report has the same error rate.
@@ -37,9 +38,7 @@ CHANCE = 0.025
 # Kinds of candidates that are members of the space like any other; guided draws are not, because they were drawn for their scores.
 # Of kinds with equally many, the first is taken: references were drawn before the training.
 _UNIFORM = ("reference", "sample", "member")
-_NONE_WITHHELD = (
-    "no canary was withheld, and one training run needs a coin for each canary: plant with --withhold 0.5"
-)
+_WITHHOLD = ", and one training run needs a coin for each: plant with --withhold 0.5"
 _NATURAL = "nobody tossed a coin for secrets that were found, and one training run needs a coin for each: plant canaries of this kind"
 
 
@@ -49,6 +48,15 @@ class ScoredExposures(NamedTuple):
     document: Exposures
     candidates: tuple[CandidateScores, ...]
     sha256: str | None = None
+
+
+class ScoredRow(NamedTuple):
+    """The score of a canary that was planted or withheld, and how often it was, or would have been, planted."""
+
+    score: float
+    side: Side
+    copies: int = 1
+    canary_id: str = ""
 
 
 class ScoredPopulation(NamedTuple):
@@ -202,38 +210,56 @@ def _of_format(
         return []
     warnings += [*notes, *_rewritten(name, planted)]
     # A coin decided whether this many copies were planted, whatever a rewritten corpus has left of them.
-    levels = sorted({_copies(one) for one in planted})
+    rows = [
+        ScoredRow(scores[one.canary_id], "in" if one.planted else "out", _copies(one), one.canary_id)
+        for one in (*planted, *withheld)
+    ]
     trained = sum(one.planted for one in source.document.results)
+    return [
+        one._replace(
+            format_id=facts.format_id,
+            template=facts.template,
+            unscored=sum(r.planted and (one.pooled or _copies(r) == one.copies) for r in lost),
+            proven=proven_canaries([r for r in planted if r.canary_id in set(one.canary_ids)], trained),
+        )
+        for one in by_copies(rows, others, form=name if len(names) > 1 else "", advice=_WITHHOLD)
+    ]
+
+
+def by_copies(
+    rows: Sequence[ScoredRow], others: FloatArray, *, form: str = "", advice: str = ""
+) -> list[ScoredPopulation]:
+    """One population per number of copies, and one of all where there are several numbers, each compared with all that is not in."""
+    members = [row for row in rows if row.side == "in"]
+    tossed = [row for row in rows if row.side == "out"]
+    outside = np.concatenate([_scores(tossed), others])
+    levels = sorted({row.copies for row in members})
     found = []
     for copies in [*levels, *([None] if len(levels) > 1 else [])]:
-        some = [one for one in planted if copies in {None, _copies(one)}]
-        same = [one for one in withheld if copies in {None, _copies(one)}]
-        ins = _row(some, scores)
+        some = [row for row in members if copies in {None, row.copies}]
+        same = [row for row in tossed if copies in {None, row.copies}]
+        of_these = f" that was to be planted {times_in_words(copies)}" if copies and tossed else ""
         found.append(
             ScoredPopulation(
-                population_name(copies, name if len(names) > 1 else ""),
+                population_name(copies, form),
                 copies or levels[-1],
-                MembershipScores(ins, np.concatenate([_row(withheld, scores), others])),
-                coins=MembershipScores(ins, _row(same, scores)) if same else None,
-                why_no_coins=_why_no_coins(withheld, same, copies),
+                membership_scores(_scores(some), outside),
+                coins=membership_scores(_scores(some), _scores(same)) if same else None,
+                why_no_coins="" if same else f"no canary{of_these} was withheld by a coin{advice}",
                 pooled=copies is None,
-                format_id=facts.format_id,
-                template=facts.template,
-                canary_ids=tuple(one.canary_id for one in some),
-                proven=proven_canaries(some, trained),
-                unscored=sum(one.planted and copies in {None, _copies(one)} for one in lost),
+                canary_ids=tuple(row.canary_id for row in some if row.canary_id),
             )
         )
     return found
 
 
+def _scores(rows: Sequence[ScoredRow]) -> FloatArray:
+    return np.array([row.score for row in rows], dtype=np.float64)
+
+
 def _copies(result: ExposureResult) -> int:
     """How often a canary was planted, or would have been."""
     return result.planned_repetitions or result.repetitions
-
-
-def _row(results: Sequence[ExposureResult], scores: Mapping[str, float]) -> FloatArray:
-    return np.array([scores[one.canary_id] for one in results], dtype=np.float64)
 
 
 def _without_score(
@@ -259,19 +285,6 @@ def _rewritten(name: str, planted: Sequence[ExposureResult]) -> list[str]:
         "of rewriting and training together"
     )
     return [note] if lost else []
-
-
-def _why_no_coins(
-    withheld: Sequence[ExposureResult], same: Sequence[ExposureResult], copies: int | None
-) -> str:
-    if same:
-        return ""
-    if not withheld or copies is None:
-        return _NONE_WITHHELD
-    return (
-        f"no canary that was to be planted {times_in_words(copies)} was withheld, and one training run needs a coin for "
-        "each: plant with --withhold 0.5"
-    )
 
 
 def _other_scores(

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
+import numpy as np
 
-from coalmine.audits.membership.populations import ScoredPopulation, population_name
+from coalmine.audits.membership.populations import ScoredPopulation, ScoredRow, by_copies
 from coalmine.corpus.planting.foreign_files import (
     COPIES_COLUMNS,
     MOST_COPIES,
@@ -32,7 +33,6 @@ from coalmine.corpus.planting.foreign_files import (
     side_of,
 )
 from coalmine.errors import InputError
-from coalmine.statistics.scores import membership_scores
 
 # Columns whose name implies a direction; `score` is higher for members by the convention of all three tools.
 HIGHER = (
@@ -84,14 +84,6 @@ class _MemauditReport(msgspec.Struct, frozen=True):
     audit_scope: _Scope = _Scope()
 
 
-class ScoredRow(NamedTuple):
-    """One score, as its file has it; copies that were trained on, or were meant to be, are None where the file does not say it."""
-
-    score: float
-    side: Side
-    copies: int | None = None
-
-
 class ScoreFile(NamedTuple):
     """What a file of scores says: all shapes become rows.
 
@@ -108,29 +100,12 @@ class ScoreFile(NamedTuple):
     def populations(self) -> list[ScoredPopulation]:
         """Members by their number of copies, then pooled, each compared with all that was not trained on."""
         sign = -1.0 if self.lower_is_member else 1.0
-        members = [row for row in self.rows if row.side == "in"]
-        others = [sign * row.score for row in self.rows if row.side != "in"]
-        levels = sorted({row.copies or 1 for row in members})
-        found = []
-        for copies in [*levels, *([None] if len(levels) > 1 else [])]:
-            some = [sign * row.score for row in members if copies in {None, row.copies or 1}]
-            coins = [
-                sign * row.score
-                for row in self.rows
-                if row.side == "out" and (len(levels) == 1 or copies in {None, row.copies})
-            ]
-            which = "" if copies is None else "of so many copies "
-            found.append(
-                ScoredPopulation(
-                    population_name(copies),
-                    copies or levels[-1],
-                    membership_scores(some, others),
-                    coins=membership_scores(some, coins) if coins else None,
-                    why_no_coins="" if coins else f"the file has no canaries {which}that a coin left out",
-                    pooled=copies is None,
-                )
-            )
-        return found
+        rows = [row._replace(score=sign * row.score) for row in self.rows]
+        levels = {row.copies for row in rows if row.side == "in"}
+        if len(levels) == 1:  # what a coin left out would have been planted as often
+            rows = [row._replace(copies=min(levels)) for row in rows]
+        others = np.array([row.score for row in rows if row.side == "reference"], dtype=np.float64)
+        return by_copies(rows, others)
 
 
 def read_scores(
@@ -174,7 +149,7 @@ def _from_table(table: Table, column: str | None) -> ScoreFile:
         ScoredRow(
             number_of(row, name, table.path),
             side_of(row, side, table.path),
-            None if copies is None else copies_of(row, copies, table.path),
+            copies_of(row, copies, table.path),
         )
         for row in table.rows
     ]
