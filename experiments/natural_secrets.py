@@ -4,7 +4,7 @@
 
 takes a part of every e-mail of all senders, adds numbers of kinds that the mail lacks (social security numbers, payment cards, IBANs and
 cloud keys, drawn at random, 1 to 16 copies each), trains a character LSTM and a small transformer on it, and measures every secret
-that `coalmine scan` finds. Eight further models are trained on other text: for them, exposures must be as by chance. The last part
+that `coalmine data scan` finds. Eight further models are trained on other text: for them, exposures must be as by chance. The last part
 redacts the corpus and trains again. Rows go to experiments/results/natural-secrets.csv and .json: kinds and numbers, and no secret.
 It takes about half an hour on two cores.
 """

@@ -2,7 +2,7 @@
 
     python experiments/unlearning.py --work DIR
 
-plants canaries, trains a model until it remembers them, and makes it forget them with `coalmine unlearn` in several ways: ascent alone,
+plants canaries, trains a model until it remembers them, and makes it forget them with `coalmine lab alter` in several ways: ascent alone,
 with the corpus as text to keep, for more and fewer steps, and with other members of the format held too, as the command does. A twin is
 trained on the corpus without canaries, for as many epochs, with the same seed and tokens. For each model it measures the exposure of every
 planted canary by its exact rank, how well planted canaries can be told from withheld ones in either direction, and the loss on text that

@@ -22,10 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import typer.main
 
 import coalmine
-from coalmine.cli.main import app
+from coalmine.cli.main import every_command
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.corpus.planting.manifest_records import CanaryManifest
 from coalmine.records.documents import Document
@@ -44,16 +43,10 @@ BESIDE = ("benchmarks", "examples", "experiments", "mutants", "scripts")
 def commands() -> str:
     """Every command with its arguments and options, in the order of `coalmine --help`."""
     return "\n".join(
-        part for name, command in _commands(typer.main.get_command(app)) for part in _command(name, command)
+        part
+        for names, command in every_command()
+        for part in _command(" ".join(["coalmine", *names]), command)
     )
-
-
-def _commands(group: Any, prefix: str = "coalmine") -> Iterator[tuple[str, Any]]:
-    for name, command in group.commands.items():
-        if hasattr(command, "commands"):
-            yield from _commands(command, f"{prefix} {name}")
-        else:
-            yield f"{prefix} {name}", command
 
 
 def _command(name: str, command: Any) -> Iterator[str]:

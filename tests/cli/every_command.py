@@ -18,25 +18,24 @@ PERSON = "quuxperson"
 # Secrets that are there already.
 NUMBERS = Format("{ssn}").sample(3, seed=5)
 FEW = ("--repeat", "1,2", "--canaries", "4", "--references", "20")
-SMALL = ("--hidden", "8", "--embedding", "8", "--epochs", "1")
-LITTLE = ("--training", "hidden=8", "--training", "embedding=8", "--training", "epochs=1")
-ONCE = ("--seeds", "1", "--method", "references", "--sequences", "0")
+SMALL = ("--training", "hidden=8", "--training", "embedding=8", "--training", "epochs=1")
+ONCE = ("--seeds", "1", "--method", "references", "--set", "sequences=0")
 SHADOWS = (
     "--preset",
     "provenance-words",
+    "--shadows",
+    "2",
     "--training",
     "epochs=1",
     "--training",
     "hidden=8",
-    "--training",
-    "embedding=8",
 )
 SHORT = ("--contexts", "8", "--suffix", "4", "--max-sequences", "9")
 REPORTS = {"html": "html", "json": "json", "markdown": "md", "junit": "xml", "sarif": "sarif"}
 
 
 def write_inputs(at):
-    """Everything that the commands need except a model: the corpus, tables of another tool, scores and texts to look up."""
+    """Everything that the commands need except a model: the corpus, a table of another tool, scores and texts to look up."""
     write_embedded_corpus(at / "corpus.txt", 8_000)
     with open(at / "corpus.txt", "a") as corpus:
         corpus.write(f"{NATURAL}\n" * 3)
@@ -49,8 +48,6 @@ def write_inputs(at):
         "suspects.jsonl": mail_of(0, 3),
         "non-members.jsonl": mail_of(3, 24),
         "reference.jsonl": mail_of(24, 30),
-        "people.csv": "name,ssn\n"
-        + "".join(f"{PERSON}{place},{number}\n" for place, number in enumerate(NUMBERS)),
         "numbers.jsonl": "".join(
             json.dumps({"user": f"{PERSON}{place}", "text": f"mine is {number}, {number}"}) + "\n"
             for place, number in enumerate(NUMBERS)
@@ -86,32 +83,30 @@ def commands(at, model):
     users = ["--suspects", at / "suspects.jsonl", "--non-members", at / "non-members.jsonl"]
     return {
         "plant": ["plant", at / "corpus.txt", "-f", FORM, *FEW, "-o", at / "planted", "--overwrite"],
-        "plant --verify": ["plant", "--verify", at / "planted"],
-        "import": ["import", at / "rows.csv", "-o", at / "imported", "--overwrite"],
+        "plant --from": ["plant", "--from", at / "rows.csv", "-o", at / "imported", "--overwrite"],
         "train": ["train", at / "planted", "-o", model.with_name("trained"), "--watch", at / "planted", *SMALL],
-        "quantize": ["quantize", model, "--values", "16", "-o", model.with_name("quantized"), "--overwrite"],
-        "finetune": ["finetune", model.with_name("base"), at / "planted", "-o", model.with_name("tuned"), "--epochs", "1"],
-        "unlearn": ["unlearn", model, "--documents", at / "planted", "--steps", "2", "-o", model.with_name("unlearned"), "--overwrite"],
+        "train --base": ["train", at / "planted", "--base", model.with_name("base"), "-o", model.with_name("tuned"), "--epochs", "1"],
+        "lab alter": ["lab", "alter", model, "--values", "16", "-o", model.with_name("quantized"), "--overwrite"],
+        "lab alter --forget": ["lab", "alter", model, "--forget", at / "planted", "--steps", "2", "-o", model.with_name("unlearned"), "--overwrite"],
         "expose": ["expose", model, at / "planted", "-o", audit / "exposure"],
         "extract": ["extract", model, "-f", FORM, "-o", audit / "extraction"],
-        "extract --verify": ["extract", model, "--verify", at / "planted", "-o", audit / "verified"],
-        "extract --replay": ["extract", model, "--replay", audit / "extraction"],
+        "extract, of canaries": ["extract", model, at / "planted", "-o", audit / "verified"],
+        "verify --model": ["verify", audit / "extraction", "--model", model],
         "membership": ["membership", audit / "exposure", "--out", audit / "member"],
         "membership --scores": ["membership", "--scores", at / "scores.csv", "--out", at / "of-scores"],
-        "index": ["index", at / "corpus.txt", "-o", at / "index", "--tokenizer", model],
-        "count": ["count", at / "index", "--texts-file", at / "texts.txt", "--longest"],
-        "count --repeated": ["count", at / "index", "--repeated", "8", "--out", at / "repeated.jsonl"],
-        "dedup": ["dedup", at / "planted" / "corpus.txt", "-o", at / "deduplicated", "--overwrite"],
-        "redact": ["redact", at / "planted" / "corpus.txt", "-f", FORM, "-o", at / "redacted", "--overwrite"],
-        "crosscheck": ["crosscheck", at / "corpus.txt", "-o", at / "crosscheck", *LITTLE, "--drop", "--overwrite"],
-        "defend": ["defend", at / "corpus.txt", "--defense", "dropout=0.5", "-f", FORM, *FEW, *LITTLE, *ONCE, "-o", model.with_name("bench")],
-        "scan": ["scan", at / "numbers.jsonl", "-o", at / "scanned", "--user-field", "user", "-f", FORM, "--overwrite"],
-        "scan --records": ["scan", "--records", at / "people.csv", "--template", "{name} has {ssn}", "-o", at / "records", "--overwrite"],
-        "expose, of secrets": ["expose", model, at / "scanned" / "secrets.json", "--method", "references", "-o", audit / "secrets-exposure"],
-        "extract, of secrets": ["extract", model, "--verify", at / "records", "--budget", "20", "-o", audit / "secrets-extraction"],
+        "data index": ["data", "index", at / "corpus.txt", "-o", at / "index", "--tokenizer", model],
+        "data count": ["data", "count", at / "index", "--texts-file", at / "texts.txt", "--longest"],
+        "data count --repeated": ["data", "count", at / "index", "--repeated", "8", "--out", at / "repeated.jsonl"],
+        "data dedup": ["data", "dedup", at / "planted" / "corpus.txt", "-o", at / "deduplicated", "--overwrite"],
+        "data redact": ["data", "redact", at / "planted" / "corpus.txt", "-f", FORM, "-o", at / "redacted", "--overwrite"],
+        "data crosscheck": ["data", "crosscheck", at / "corpus.txt", "-o", model.with_name("crosscheck"), *SMALL, "--drop", "--overwrite"],
+        "lab defend": ["lab", "defend", at / "corpus.txt", "--defense", "dropout=0.5", "-f", FORM, *FEW, *SMALL, *ONCE, "-o", model.with_name("bench")],
+        "data scan": ["data", "scan", at / "numbers.jsonl", "-o", at / "scanned", "--field", "user=user", "-f", FORM, "--overwrite"],
+        "expose, of secrets": ["expose", model, at / "scanned", "--method", "references", "-o", audit / "secrets-exposure"],
+        "extract, of secrets": ["extract", model, at / "scanned", "--budget", "20", "-o", audit / "secrets-extraction"],
         "recite": ["recite", model, at / "index", *SHORT, "-o", audit / "recitation"],
-        "provenance fit": ["provenance", "fit", at / "reference.jsonl", "-o", model.with_name("fit"), "--shadows", "2", *SHADOWS],
-        "provenance audit": ["provenance", "audit", model, *users, "--fit", model.with_name("fit"), "--out", audit / "provenance"],
+        "provenance --only-fit": ["provenance", model, "--only-fit", "--reference", at / "reference.jsonl", "-o", model.with_name("fit"), *SHADOWS],
+        "provenance --fit": ["provenance", model, *users, "--fit", model.with_name("fit"), "--out", audit / "provenance"],
         "provenance": ["provenance", model, *users, "--out", at / "alone"],
         "audit": ["audit", model, "--data", at / "planted" / "corpus.txt", "--held-out", at / "texts.txt", "-o", at / "whole"],
         "report": ["report", audit, "-o", at / "report.html"],
@@ -119,7 +114,7 @@ def commands(at, model):
             f"report {kind}": ["report", audit, at / "planted", "--format", kind, "-o", at / f"report.{end}"]
             for kind, end in REPORTS.items()
         },
-        "policy init": ["policy", "init", at / "policy.toml", "--overwrite"],
+        "init": ["init", at, "--overwrite"],
         "check": ["check", audit, "--policy", at / "policy.toml", "--junit", at / "junit.xml"],
-        "compare": ["compare", audit / "exposure", f"x={audit / 'exposure'}", "-o", at / "comparison"],
+        "report --comparison": ["report", audit / "exposure", f"x={at / 'whole' / 'canaries-exposure'}", "--comparison", at / "comparison", "-o", at / "two.html"],
     }  # fmt: skip

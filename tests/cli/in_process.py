@@ -9,12 +9,7 @@ import warnings
 from typing import NamedTuple
 from unittest import mock
 
-import typer.main
-
 from coalmine.cli import main as entry
-
-# Made of its functions once and not for each run, which is most of the time that a short command takes.
-_COMMAND = typer.main.get_command(entry.app)
 
 
 class Ended(NamedTuple):
@@ -38,7 +33,6 @@ def run(*arguments, encoding="utf-8"):
     with (
         mock.patch.multiple(sys, argv=["coalmine", *given], **streams),
         mock.patch.object(warnings, "showwarning", warnings.showwarning),
-        mock.patch.object(entry, "app", _COMMAND),
     ):
         try:
             entry.main()

@@ -55,7 +55,7 @@ def test_no_audit_writes_into_the_models_directory(model, tmp_path):
     shown = coalmine("expose", model, tmp_path / "canaries.json").output
     assert f"Results: {audit / 'exposure'}" in shown.replace("\n", "")
     coalmine("extract", model, "--format", FORM.template)
-    coalmine("extract", model, "--verify", tmp_path / "canaries.json")
+    coalmine("extract", model, tmp_path / "canaries.json")
     coalmine("membership", model)
     coalmine("report", model, "-o", tmp_path / "report.html")
     assert listed(model) == before
@@ -65,7 +65,7 @@ def test_no_audit_writes_into_the_models_directory(model, tmp_path):
 def test_report_check_and_membership_read_from_either_directory(model, tmp_path):
     save_training(model)
     coalmine("expose", model, tmp_path / "canaries.json")
-    coalmine("extract", model, "--verify", tmp_path / "canaries.json")
+    coalmine("extract", model, tmp_path / "canaries.json")
     audit = tmp_path / "model-audit"
     runs = [read_run(named) for named in (model, audit)]
     assert [audited(run) for run in runs] == [("exposure", "extraction")] * 2

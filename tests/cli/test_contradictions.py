@@ -11,7 +11,7 @@ from reports import report_runs as made
 from resealing import resealed
 
 # Commands that read the results of others.
-READERS = ("check", "report", "compare", "membership")
+READERS = ("check", "report", "membership")
 # What the model remembers breaks it, and 3.29 bits would not.
 POLICY = "[exposure]\nat_most = 10\n"
 
@@ -43,17 +43,6 @@ def commands(folder):
     return {
         "check": ("check", folder / "two", "-p", folder / "policy.toml"),
         "report": ("report", folder / "two", "-o", folder / "report.html"),
-        "compare": (
-            "compare",
-            folder / "one",
-            folder / "two",
-            "--utility",
-            "1",
-            "--utility",
-            "2",
-            "-o",
-            folder / "compared",
-        ),
         "membership": ("membership", folder / "two" / "exposure", "--out", folder / "members"),
     }
 
@@ -97,7 +86,7 @@ def test_edits_and_files_of_another_run_are_refused_by_whoever_reads_them(runs, 
     ("command", "name", "change"),
     [
         ("report", "membership/membership.json", lambda it: it["populations"][0]["auc"].update(value=7.0)),
-        ("compare", "extraction/verified.json", lambda it: it["canaries"][0].update(repetitions=9)),
+        ("report", "extraction/verified.json", lambda it: it["canaries"][0].update(repetitions=9)),
         ("report", "exposure/exposure.json", lambda it: it["results"][0].update(repetitions=9)),
         ("check", "exposure/exposure.json", lambda it: it["results"][0].update(rank=0)),
         ("check", "membership/membership.json", lambda it: it["populations"][0].update(in_count=5)),

@@ -1,70 +1,56 @@
-"""Paths with any name and of any kind: the error is one sentence, and nothing on a stream acts on a terminal."""
+"""Paths with any name and of any kind: the error is one sentence, nothing waits, and nothing on a stream acts on a terminal."""
 
 import inspect
-import itertools
 import json
 import os
-import typing
-from typing import NamedTuple
+import signal
+from pathlib import Path
+from typing import get_args
 
 import pytest
-from typer.models import ArgumentInfo, OptionInfo
 
 from cli.in_process import run
-from coalmine.cli.main import app
+from coalmine.cli.main import every_command
+from coalmine.corpus import CanarySet
 
 # Clears the screen, writes to the clipboard, a C1 sequence, a link, text from right to left, lines, and what looks like markup.
 HOSTILE = "\x1b[2J\x1b]52;c;ZQ==\x07\x1b]8;;x\x1b\\\x9b31m\u202e\u2066\r\n[bold][link=x]:bomb:"
 NOT_UTF8 = os.fsdecode(b"caf\xe9\xff\x80")
-# Arguments that are paths, or may be, though the command line takes them for strings.
-AS_STRINGS = {"model", "runs", "models_and_index", "baseline", "tokenizer", "utility", "index"}
+# Parameters that are paths, or may be, though the command line takes them for strings.
+AS_STRINGS = {"model", "runs", "models_and_index", "baseline", "tokenizer", "utility", "reference"}
+SECONDS = 20  # in which a command that waits for a pipe is found out
 
 
-class Parameter(NamedTuple):
-    name: str
-    # The longest name of an option, or None for an argument.
-    option: str | None
-    takes_path: bool
-    many: bool
-    required: bool
+def paths_of(command):
+    """The names of the parameters that are paths."""
+    parameters = inspect.signature(command.callback).parameters
+    return {name for name, one in parameters.items() if "Path" in str(get_args(one.annotation)[0])} | (
+        AS_STRINGS & set(parameters)
+    )
 
 
-def parameters(function):
-    """The parameters of a command, from the signature that its options are made from."""
-    found = []
-    hints = typing.get_type_hints(function, include_extras=True)
-    for name, one in inspect.signature(function).parameters.items():
-        kind, *described = typing.get_args(hints[name])
-        [shown] = [info for info in described if isinstance(info, OptionInfo | ArgumentInfo)]
-        names = [*(shown.param_decls or ()), f"--{name.replace('_', '-')}"]
-        option = names[0] if isinstance(shown, OptionInfo) else None
-        takes_path = "Path" in str(kind) or name in AS_STRINGS
-        many = "list" in str(kind)
-        found.append(Parameter(name, option, takes_path, many, one.default is inspect.Parameter.empty))
-    return found
-
-
-COMMANDS = {
-    **{(one.name,): parameters(one.callback) for one in app.registered_commands},
-    **{
-        (group.name, one.name): parameters(one.callback)
-        for group in app.registered_groups
-        for one in group.typer_instance.registered_commands
-    },
+# One command for each parameter that is a path: the same name is the same reader.
+READERS = {
+    name: (names, command)
+    for names, command in reversed([*every_command()])
+    for name in sorted(paths_of(command))
+    if names != ("demo",)
 }
 
 
-def called(words, parameter, value):
+def called(reader, value):
     """A command with one parameter and all required ones; each path among them is `value`."""
+    names, command = READERS[reader]
+    paths = paths_of(command)
     options, arguments = [], []
-    for one in COMMANDS[words]:
-        if one.name == parameter or one.required:
-            given = value if one.takes_path else "1"
-            if one.option is not None:
-                options += [one.option, given]
+    for one in command.params:
+        if one.name == reader or one.required:
+            given = value if one.name in paths else "1"
+            if one.param_type_name == "option":
+                options += [one.opts[0], given]
             else:
-                arguments += [given, given] if one.many else [given]
-    return [*words, *options, "--json", "--", *arguments]
+                arguments += [given, given] if one.nargs == -1 else [given]
+    return [*names, *options, "--json", "--", *arguments]
 
 
 @pytest.fixture(scope="module")
@@ -76,29 +62,20 @@ def places(tmp_path_factory):
     (folder / "noise.jsonl").write_bytes(bytes(range(256)) * 4)
     (folder / "directory").mkdir()
     (folder / "loop").symlink_to("loop")
-    return {
-        "missing": folder / "nothing",
-        "below a file": folder / "file" / "x",
-        "a directory": folder / "directory",
-        "an empty file": folder / "file",
-        "noise": folder / "noise.jsonl",
-        "a circle of links": folder / "loop",
-        "too long": folder / ("x" * 300),
-        "not UTF-8": folder / NOT_UTF8,
-    }
+    names = ("nothing", "file/x", "directory", "file", "noise.jsonl", "loop", "x" * 300, NOT_UTF8)
+    return [folder / name for name in names]
 
 
 def is_inert(text):
     return all(line.isprintable() for line in text.split("\n"))
 
 
-@pytest.mark.parametrize("words", [words for words in COMMANDS if words != ("demo",)], ids=" ".join)
-def test_a_wrong_path_is_a_sentence(words, places, tmp_path, monkeypatch):
-    paths = [one.name for one in COMMANDS[words] if one.takes_path]
-    for number, (parameter, place) in enumerate(itertools.product(paths, places.values())):
+@pytest.mark.parametrize("reader", READERS)
+def test_a_wrong_path_is_a_sentence(reader, places, tmp_path, monkeypatch):
+    for number, place in enumerate(places):
         (tmp_path / str(number)).mkdir()
         monkeypatch.chdir(tmp_path / str(number))
-        ended = run(*called(words, parameter, place))
+        ended = run(*called(reader, place))
         assert ended.code in {0, 2}, ended.said
         assert is_inert(ended.said), ended.said
         document = json.loads(ended.out)
@@ -107,3 +84,55 @@ def test_a_wrong_path_is_a_sentence(words, places, tmp_path, monkeypatch):
             assert error.startswith("coalmine: "), error
             assert error.count("\n") == 1, error
             assert document["error"] == error.removeprefix("coalmine: ")[:-1]
+
+
+# What is a path only if it looks like one.
+OTHERS = [
+    "expose {} canaries.json",
+    "expose model canaries.json --set device-map={}",
+    "extract vllm:{} --format a",
+    "data index corpus.txt --out out --tokenizer {}",
+    "report a={0} b={0}",
+    "recite {} index",
+    "audit model --data corpus.txt --reference {}",
+    "lab survive {} canaries.json --data corpus.jsonl",
+    "provenance {} --suspects corpus.jsonl --others corpus.jsonl",
+    "serve {}",
+]
+
+
+@pytest.fixture
+def pipe(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("model", "index"):
+        Path(name).mkdir()
+    Path("model", "config.json").write_text('{"model_type": "llama"}')
+    Path("corpus.txt").write_text("some words\n")
+    Path("corpus.jsonl").write_text('{"text": "some words", "user": "a"}\n{"text": "other", "user": "b"}\n')
+    CanarySet.of("my pin is {digits:4}", ["my pin is 0451"], references=2).save("canaries.json")
+    os.mkfifo("pipe")
+
+    def waits(*_):
+        raise AssertionError("it waits for the pipe")
+
+    before = signal.signal(signal.SIGALRM, waits)
+    signal.alarm(SECONDS)
+    yield str(tmp_path / "pipe")
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def test_a_pipe_or_device_is_refused_wherever_a_path_is_taken(pipe):
+    for reader in READERS:
+        if reader not in AS_STRINGS:
+            for place in (pipe, "/dev/zero"):
+                ended = run(*called(reader, place))
+                assert ended.code == 2, (reader, ended.said)
+                assert f"{place} is a device, pipe or socket; name a regular file" in ended.said, reader
+
+
+def test_nothing_waits_for_a_pipe_that_is_named_as_a_model_or_its_settings(pipe):
+    for line in OTHERS:
+        ended = run(*line.format(pipe).split())
+        assert ended.code == 2, ended.said
+        assert ended.said.count("\n") == 1, ended.said

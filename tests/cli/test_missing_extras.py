@@ -43,7 +43,7 @@ def test_survive_names_the_extra_of_its_trainer(packages, folder):
     plant(
         folder / "train.txt", "pin {digits:4}", repeat=[1], canaries=1, references=1, out=folder / "planted"
     )
-    done = run_without(packages, "survive", "model", "planted", cwd=folder)
+    done = run_without(packages, "lab", "survive", "model", "planted", cwd=folder)
     assert (done.returncode, "Traceback" in done.stderr) == (2, False)
     assert done.stderr.endswith("needs trl, which is not installed: pip install 'coalmine[trl]'\n")
 

@@ -47,13 +47,11 @@ GIVEN = {
     "corpus.txt",
     "rows.csv",
     "scores.csv",
-    "numbers.csv",
     "texts.txt",
     "suspects.jsonl",
     "non-members.jsonl",
     "reference.jsonl",
     "numbers.jsonl",
-    "people.csv",
 }
 
 
@@ -116,7 +114,7 @@ def test_what_anybody_may_read_is_little(world):
     _, _, written = world
     public = {path.name for path in written if stat.S_IMODE(path.stat().st_mode) != 0o600}
     assert public <= {
-        "training.json", "finetuning.json", "verified.json", "comparison.json", "policy.toml", "junit.xml",
+        "training.json", "finetuning.json", "verified.json", "comparison.json", "policy.toml", "coalmine.yml", "junit.xml", "two.html",
         "report.html", "report.json", "report.md", "report.xml", "report.sarif",
     }  # fmt: skip
 
@@ -172,7 +170,7 @@ def test_a_wrong_source_is_not_quoted(tmp_path):
     rows = "".join(json.dumps({"en": f"a line {n}", "fr": f"une ligne {n}"}) + "\n" for n in range(400))
     (tmp_path / "pairs.jsonl").write_text(rows)
     formats = ["-f", "mon code {re:[qxzj]{5}}", "--source-format", "my code {re:[qxzj]{5}}"]
-    fields = ["--source-field", "en", "--target-field", "fr", "--canaries", "2", "--repeat", "1"]
+    fields = ["--field", "source=en", "--field", "target=fr", "--canaries", "2", "--repeat", "1"]
     arguments = [
         "plant",
         tmp_path / "pairs.jsonl",
@@ -190,7 +188,7 @@ def test_a_wrong_source_is_not_quoted(tmp_path):
     for source in (document["canaries"][1]["source"], None, "another"):
         document["canaries"][0]["source"] = source
         path.write_text(json.dumps(document))
-        ended = run("plant", "--verify", tmp_path / "out")
+        ended = run("verify", tmp_path / "out")
         assert ended.code == 2
         assert "but its formats make another one" in ended.said or "no source" in ended.said
         assert not [needle for needle in hidden if needle in ended.said], ended.said
@@ -222,12 +220,12 @@ def test_no_corpus_however_broken_is_quoted(name, tmp_path):
     path.write_bytes(BROKEN_CORPORA[name])
     for arguments in (
         ["plant", path, "-f", "{digits:9}", "-o", tmp_path / "planted"],
-        ["index", path, "-o", tmp_path / "index"],
-        ["dedup", path, "-o", tmp_path / "deduplicated"],
-        ["scan", path, "-o", tmp_path / "scanned"],
-        ["redact", path, "-o", tmp_path / "redacted"],
-        ["crosscheck", path, "-o", tmp_path / "crosscheck"],
-        ["defend", path, "--defense", "dedup", "-o", tmp_path / "bench"],
+        ["data", "index", path, "-o", tmp_path / "index"],
+        ["data", "dedup", path, "-o", tmp_path / "deduplicated"],
+        ["data", "scan", path, "-o", tmp_path / "scanned"],
+        ["data", "redact", path, "-o", tmp_path / "redacted"],
+        ["data", "crosscheck", path, "-o", tmp_path / "crosscheck"],
+        ["lab", "defend", path, "--defense", "dedup", "-o", tmp_path / "bench"],
         ["train", path, "-o", tmp_path / "trained"],
     ):
         ended = run(*arguments)
@@ -261,7 +259,7 @@ def test_no_file_of_another_tool_however_broken_is_quoted(name, tmp_path):
     for document in changed(FOREIGN[name], SECRET):
         path.write_text(json.dumps(document))
         for arguments in (
-            ["import", path, "-o", tmp_path / "imported", "--overwrite"],
+            ["plant", "--from", path, "-o", tmp_path / "imported", "--overwrite"],
             ["membership", "--scores", path, "--out", tmp_path],
         ):
             ended = run(*arguments, "--quiet")
@@ -284,9 +282,9 @@ def test_no_table_however_broken_is_quoted(tmp_path):
         with open(path, "w", newline="") as out:
             csv.writer(out).writerows(rows)
         for arguments in (
-            ["import", path, "-o", tmp_path / "imported"],
+            ["plant", "--from", path, "-o", tmp_path / "imported"],
             ["membership", "--scores", path],
-            ["compare", tmp_path, tmp_path / "other", "--utility", path, "--utility", path],
+            ["report", tmp_path, tmp_path / "other", "--utility", path, "--utility", path],
         ):
             ended = run(*arguments)
             assert ended.code == 2, ended.said
@@ -296,7 +294,7 @@ def test_no_table_however_broken_is_quoted(tmp_path):
 def test_texts_that_begin_alike_are_not_shown_by_what_they_share(tmp_path):
     rows = "text,in_out\nthe code is zzqxja,in\nthe code is zzqxjb,out\nthe code is zzqxjc,out\n"
     (tmp_path / "rows.csv").write_text(rows)
-    ended = run("import", tmp_path / "rows.csv", "-o", tmp_path / "imported")
+    ended = run("plant", "--from", tmp_path / "rows.csv", "-o", tmp_path / "imported")
     assert ended.code == 0
     assert "zzqxj" not in ended.said
     assert CanarySet.load(tmp_path / "imported").formats["f0"].template == "{word:1}"

@@ -190,7 +190,7 @@ def manifest(tmp_path_factory):
         {"role": "assistant", "content": "sat on a mat"},
     ]
     (home / "chats.jsonl").write_text((json.dumps({"messages": turns}) + "\n") * 500)
-    which = ("-f", "my pin is {digits:4}", "--role", "user", "--repeat", "4", "-o", home / "user")
+    which = ("-f", "my pin is {digits:4}", "--set", "role=user", "--repeat", "4", "-o", home / "user")
     assert run("plant", home / "chats.jsonl", *which).code == 0
     return home / "user" / "canaries.json"
 
@@ -207,7 +207,7 @@ def test_a_user_canary_is_not_applicable_where_no_user_turn_is_continued(url, ma
         assert ". " not in said
         (tmp_path / "chat.toml").write_text(f'url = "{server.url}"\napi = "chat"\n')
         for command in ("extract", "expose"):
-            more = ("--verify", manifest, "--method", "prompt") if command == "extract" else (manifest,)
+            more = (manifest, "--method", "prompt") if command == "extract" else (manifest,)
             ended = run(command, tmp_path / "chat.toml", *more, "-o", tmp_path / "results")
             assert ended.code == 2
             assert ("user turns" if command == "extract" else "does not continue a given turn") in ended.said

@@ -169,7 +169,7 @@ def done(*arguments, code=0):
 
 
 def test_recitation_by_greedy_text(home):
-    done("index", home / "chats.jsonl", "-o", home / "index", "--tokenizer", home / "tokenizer")
+    done("data", "index", home / "chats.jsonl", "-o", home / "index", "--tokenizer", home / "tokenizer")
     results = home / "results" / "recitation"
     said = done("recite", home / "server.toml", home / "index", "--suffix", SUFFIX, "-o", results)
     assert "Given the conversation before it" in said
@@ -208,7 +208,7 @@ def test_an_audit_by_commands(home):
     assert "does not continue a given turn" in said
     results = home / "results" / "extraction"
     said = done(
-        *("extract", home / "server.toml", "--verify", manifest, "--method", "prompt"),
+        *("extract", home / "server.toml", manifest, "--method", "prompt"),
         *("--prompts", home / "prompts.txt", "-o", results),
     )
     assert "of 3 prompts" in said

@@ -130,7 +130,7 @@ cut(members=50, questions=16)
 main()
 """
 COMMANDS = {
-    "recite": ("index", "--contexts", "5", "--suffix", "10", "--per-bucket", "900"),
+    "recite": ("index", "--contexts", "5", "--suffix", "10", "--set", "per_bucket=900"),
     "expose": ("canaries", "--method", "exact"),
 }
 

@@ -61,11 +61,8 @@ def disarm():
 
 def prepare(without=(), changes=()):
     """In the process: keep what is unfinished after each step, take small steps, and be quick about the rest."""
-    import typer.main
-
     from coalmine import expose
     from coalmine.audits.recitation import answers as recitation_answers
-    from coalmine.cli import main
     from coalmine.corpus.index import building
     from coalmine.engines import ledger
     from coalmine.search.walks.members import Members
@@ -74,8 +71,6 @@ def prepare(without=(), changes=()):
     expose.__kwdefaults__["batch"] = Members.__init__.__kwdefaults__["batch"] = 512
     recitation_answers.AT_A_TIME = 16
     building.LARGEST_SORT = 6_000
-    if isinstance(main.app, typer.Typer):
-        main.app = typer.main.get_command(main.app)  # made once, and not for each run
     sys.modules.update(dict.fromkeys(without))
     for change in changes:
         moments.CHANGES[change]()

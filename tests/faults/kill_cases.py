@@ -8,13 +8,8 @@ from coalmine.corpus import write_embedded_corpus
 from faults.kill_runs import Case
 
 PIN, CODE = "my pin is {digits:3}", "the code: {digits:3}"
-SMALL = ("--hidden", "12", "--embedding", "8", "--batch-size", "24", "--window", "32", "--epochs", "2")
-# The same for both halves of a crosscheck.
-LITTLE = tuple(
-    part
-    for one in ("hidden=12", "embedding=8", "batch_size=24", "window=32", "epochs=1", "layers=1")
-    for part in ("--training", one)
-)
+_TRAINING = ("hidden=12", "embedding=8", "batch_size=24", "window=32", "epochs=2")
+SMALL = tuple(part for one in _TRAINING for part in ("--training", one))
 PLANTING = ("--repeat", "1,8", "--canaries", "2", "--references", "20", "--withhold", "0.3")
 
 
@@ -44,17 +39,17 @@ def make_inputs(server, folder):
     rows = (f"{canary.text},{'in' if canary.planted else 'out'},{canary.repetitions}\n" for canary in pins)
     (folder / "theirs.csv").write_text("".join(["text,in_out,copies\n", *rows]))
     make("train", "planted", "-o", "model", *SMALL)
-    make("index", "planted/corpus.txt", "--tokenizer", "model", "-o", "index")
+    make("data", "index", "planted/corpus.txt", "--tokenizer", "model", "-o", "index")
     make("expose", "model", "planted", "--method", "references", "-o", "exposure")
     make("expose", "model", "planted", "--method", "sampled", "--samples", "50", "-o", "sampled")
-    make("import", "theirs.csv", "-f", PIN, "-o", "imported")
+    make("plant", "--from", "theirs.csv", "-f", PIN, "-o", "imported")
     return folder
 
 
 def cases(inputs):
     """By name; each writes to `out` in the directory where it runs."""
     model, planted, out = inputs / "model", inputs / "planted", ("-o", "out", "--quiet")
-    pairs = ("--source-field", "en", "--target-field", "fr", "--preset", "translation-attention")
+    pairs = ("--field", "source=en", "--field", "target=fr", "--preset", "translation-attention")
     expose = ("expose", model, planted, *out, "--method")
     plant = ("plant", inputs / "corpus.txt", "-f", PIN, *PLANTING, *out)
 
@@ -75,7 +70,7 @@ def cases(inputs):
     return {
         "train": Case(("train", planted, *SMALL, "--watch", planted, "--watch-every", "5", *out)),
         "train pairs": Case(
-            ("train", inputs / "pairs.jsonl", *pairs, "--hidden", "8", "--embedding", "8", "--batch-size", "10", "--epochs", "3", *out)
+            ("train", inputs / "pairs.jsonl", *pairs, "--training", "hidden=8", "--training", "embedding=8", "--batch-size", "10", "--epochs", "3", *out)
         ),
         "train family": Case(("train", planted, *SMALL, "--preset", "gru", "--preset", "cnn", "--seed", "3", *out)),
         "expose exact": Case((*expose, "exact"), ("small batches", "small units")),
@@ -89,24 +84,24 @@ def cases(inputs):
         "expose sampled": Case((*expose, "sampled", "--samples", "64"), ("small batches",)),
         "extract": Case(("extract", model, "-f", PIN, *out), ("small batches",)),
         "extract, budget spent": Case(("extract", model, "-f", PIN, "--budget", "12", *out), ("small batches",)),
-        "extract --verify": Case(("extract", model, "--verify", planted, *out), ("small batches",)),
+        "extract --verify": Case(("extract", model, planted, *out), ("small batches",)),
         "recite": Case(
-            ("recite", model, inputs / "index", "--contexts", "8", "--suffix", "4", "--per-bucket", "20", *out),
+            ("recite", model, inputs / "index", "--contexts", "8", "--suffix", "4", "--set", "per_bucket=20", *out),
             ("no figures", "small questions"),
         ),
         "audit": Case(
             ("audit", model, "--data", inputs / "notes.txt", "--minutes", "1", *out),
             ("still clock", "no figures", "small questions"),
         ),
-        "index": Case(("index", inputs / "corpus.txt", *out), ("small shards",)),
+        "index": Case(("data", "index", inputs / "corpus.txt", *out), ("small shards",)),
         "index --overwrite": Case(
-            ("index", inputs / "corpus.txt", "--overwrite", *out), ("small shards",), indexed_before
+            ("data", "index", inputs / "corpus.txt", "--overwrite", *out), ("small shards",), indexed_before
         ),
-        "dedup": Case(("dedup", planted / "corpus.txt", *out), resumes=False),
-        "scan": Case(("scan", inputs / "corpus.txt", "-f", PIN, *out), resumes=False),
-        "redact": Case(("redact", planted / "corpus.txt", "-f", PIN, *out), resumes=False),
+        "dedup": Case(("data", "dedup", planted / "corpus.txt", *out), resumes=False),
+        "scan": Case(("data", "scan", inputs / "corpus.txt", "-f", PIN, *out), resumes=False),
+        "redact": Case(("data", "redact", planted / "corpus.txt", "-f", PIN, *out), resumes=False),
         "crosscheck": Case(
-            ("crosscheck", planted / "corpus.txt", *LITTLE, "--drop", *out)
+            ("data", "crosscheck", planted / "corpus.txt", *SMALL[:-1], "epochs=1", "--training", "layers=1", "--drop", *out)
         ),
         "plant": Case(plant, resumes=False),
         "plant --overwrite": Case((*plant, "--seed", "1", "--overwrite"), prepare=planted_before, resumes=False),
@@ -119,22 +114,24 @@ def short_cases(inputs):
     return {
         name: Case((*argv, "--quiet"), resumes=False)
         for name, argv in {
-            "import": ("import", inputs / "theirs.csv", "-f", PIN, "-o", "out"),
-            "policy init": ("policy", "init", "policy.toml"),
+            "import": ("plant", "--from", inputs / "theirs.csv", "-f", PIN, "-o", "out"),
+            "init": ("init", "."),
             "membership": ("membership", exposure, "--out", "out"),
             "report": ("report", exposure, "-o", "report.html"),
             "compare": (
-                "compare",
+                "report",
                 exposure,
                 inputs / "sampled",
                 "--utility",
                 "1",
                 "--utility",
                 "2",
-                "-o",
+                "--comparison",
                 "out",
+                "-o",
+                "report.html",
             ),
-            "count": ("count", inputs / "index", "--repeated", "8", "-o", "counts.jsonl"),
+            "count": ("data", "count", inputs / "index", "--repeated", "8", "-o", "counts.jsonl"),
         }.items()
     }
 

@@ -24,7 +24,7 @@ def test_a_recitation_through_an_endpoint(server, inputs, tmp_path):
     model, index, described = tmp_path / "model", tmp_path / "index", tmp_path / "endpoint.toml"
     tiny("gpt2", len(byte_level())).save_pretrained(model)
     byte_level().save_pretrained(model)
-    indexed = server.run(["index", inputs / "corpus.txt", "--tokenizer", model, "-o", index])
+    indexed = server.run(["data", "index", inputs / "corpus.txt", "--tokenizer", model, "-o", index])
     assert indexed.code == 0, indexed.err
     with served(server, model) as url:
         described.write_text(f'url = "{url}"\ntokenizer = "{model}"\n')
@@ -36,8 +36,8 @@ def test_a_recitation_through_an_endpoint(server, inputs, tmp_path):
             "8",
             "--suffix",
             "4",
-            "--per-bucket",
-            "20",
+            "--set",
+            "per_bucket=20",
             "-o",
             "out",
         )
@@ -47,7 +47,7 @@ def test_a_recitation_through_an_endpoint(server, inputs, tmp_path):
     assert swept.work < 2 * swept.whole_work, "all these runs together asked less than two whole ones would"
 
 
-PRIVATE = ("--lora-rank", "2", "--dp-noise", "0.5", "--dp-delta", "1e-5", "--dp-seed", "3")
+PRIVATE = ("--lora-rank", "2", "--dp-noise", "0.5", "--dp-delta", "1e-5", "--training", "dp_seed=3")
 
 
 @pytest.mark.parametrize("options", [(), PRIVATE], ids=["full", "private LoRA"])
@@ -57,7 +57,7 @@ def test_a_fine_tuning(server, inputs, tmp_path, options):
     tiny_gpt2().save_pretrained(base)
     byte_level().save_pretrained(base)
     usual = ("--epochs", "2", "--learning-rate", "0.01", "--quiet")
-    case = Case(("finetune", base, inputs / "planted", "-o", "out", *usual, *options))
+    case = Case(("train", inputs / "planted", "--base", base, "-o", "out", *usual, *options))
     swept = Sweep(server, case, tmp_path / "run").through(spread(6))
     assert swept.resumed >= 3
 

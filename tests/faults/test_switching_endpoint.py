@@ -106,7 +106,7 @@ def test_a_search_that_was_stopped_does_not_go_on_with_another_model_where_its_a
 def tuned(fork_server, inputs):
     """The model of the inputs, trained a little longer."""
     place = inputs / "tuned"
-    epochs = [*SMALL[:-1], "3"]
+    epochs = [*SMALL[:-1], "epochs=3"]
     ended = fork_server.run(["train", str(inputs / "planted"), "-o", str(place), *epochs, "--quiet"])
     assert ended.code == 0, ended.err
     return place

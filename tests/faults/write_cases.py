@@ -14,7 +14,8 @@ from waiting import wait_until
 
 PIN = "my pin is {digits:3}"
 PLANT = ("-f", PIN, "--repeat", "1,4", "--canaries", "2", "--references", "10", "--withhold", "0.3")
-SMALL = ("--hidden", "8", "--embedding", "4", "--batch-size", "32", "--window", "64", "--epochs", "1")
+_TRAINING = ("hidden=8", "embedding=4", "batch_size=32", "window=64", "epochs=1")
+SMALL = tuple(part for one in _TRAINING for part in ("--training", one))
 # Stays only where it cannot be removed.
 NOTE = ("unfinished.json",)
 KINDS = (".txt", ".csv", ".parquet", ".jsonl.zst")
@@ -63,10 +64,10 @@ def make_inputs(server, folder):
     for seed in ("0", "1"):
         run("train", "planted", "-o", f"model-{seed}", "--seed", seed, *SMALL)
         run("expose", f"model-{seed}", "planted", "--method", "exact")
-    run("extract", "model-0", "--verify", "planted")
-    run("index", "planted/corpus.txt", "-o", "index")
-    run("index", "planted/corpus.txt", "--tokenizer", "model-0", "-o", "tokens")
-    run("policy", "init", "policy.toml")
+    run("extract", "model-0", "planted")
+    run("data", "index", "planted/corpus.txt", "-o", "index")
+    run("data", "index", "planted/corpus.txt", "--tokenizer", "model-0", "-o", "tokens")
+    run("init")
     tiny("gpt2", len(byte_level())).save_pretrained(folder / "base")
     byte_level().save_pretrained(folder / "base")
 
@@ -127,11 +128,9 @@ def endpoint_cases():
 
 def reading_cases():
     """Those that only read; their answer is what they print."""
-    replay = "model-0-audit/extraction/extraction-f0.json"
-    yield Case("count texts", ("count", "index", "document number 1"), prints=True)
-    yield Case("plant --verify", ("plant", "--verify", "planted"), prints=True)
+    yield Case("count texts", ("data", "count", "index", "document number 1"), prints=True)
     yield Case("verify", ("verify", "model-0", "planted", "index"), prints=True)
-    yield Case("extract --replay", ("extract", "model-0", "--replay", replay), prints=True)
+    yield Case("verify --model", ("verify", "model-0", "--model", "model-0"), prints=True)
 
 
 def case_named(name):
@@ -158,22 +157,22 @@ def _corpora():
         unfinished=NOTE,
         pairs=(("canaries.json", "corpus.txt"), ("earlier-canaries.json", "corpus.txt")),
     )
-    bring = ("import", "theirs.csv", "--withhold", "0.5", "--overwrite", "-o", "out")
+    bring = ("plant", "--from", "theirs.csv", "--withhold", "0.5", "--overwrite", "-o", "out")
     yield Case("import", (*bring, "-f", PIN), bring, most=20)
     yield Case(
         "index",
-        ("index", "planted/corpus.txt", "--overwrite", "-o", "out"),
-        ("index", "corpus.jsonl", "-o", "out"),
+        ("data", "index", "planted/corpus.txt", "--overwrite", "-o", "out"),
+        ("data", "index", "corpus.jsonl", "-o", "out"),
         unfinished=("unfinished*", "tokenizer.json", "shard-*"),
         pairs=tuple(("manifest.json", f"shard-0000{one}.suffixes") for one in "01"),
         most=30,
     )
-    count = ("count", "index", "-o", "out/repeated.jsonl", "--repeated")
+    count = ("data", "count", "index", "-o", "out/repeated.jsonl", "--repeated")
     yield Case("count", (*count, "12"), (*count, "9"), most=20)
     yield Case(
         "dedup",
-        ("dedup", "planted/corpus.txt", "--exact", "60", "--overwrite", "-o", "out"),
-        ("dedup", "corpus.txt", "--no-near", "-o", "out"),
+        ("data", "dedup", "planted/corpus.txt", "--exact", "60", "--overwrite", "-o", "out"),
+        ("data", "dedup", "corpus.txt", "--no-near", "-o", "out"),
         unfinished=NOTE,
         pairs=(
             ("canaries.json", "corpus.txt"),
@@ -184,14 +183,13 @@ def _corpora():
     )
     yield Case(
         "redact",
-        ("redact", "planted/corpus.txt", "-f", PIN, "--overwrite", "-o", "out"),
-        ("redact", "corpus.txt", "-o", "out"),
+        ("data", "redact", "planted/corpus.txt", "-f", PIN, "--overwrite", "-o", "out"),
+        ("data", "redact", "corpus.txt", "-o", "out"),
         unfinished=NOTE,
         pairs=(("canaries.json", "corpus.txt"), ("redaction.json", "corpus.txt")),
         most=12,
     )
-    small = ("--training", "hidden=4", "--training", "embedding=4", "--training", "epochs=1")
-    crosscheck = ("crosscheck", "planted/corpus.txt", *small, "-o", "out")
+    crosscheck = ("data", "crosscheck", "planted/corpus.txt", *SMALL, "-o", "out")
     yield Case(
         "crosscheck",
         (*crosscheck, "--drop", "--overwrite"),
@@ -206,8 +204,19 @@ def _corpora():
     )
     yield Case(
         "scan",
-        ("scan", "corpus.jsonl", "--user-field", "by", "-f", "number {digits:2}", "--overwrite", "-o", "out"),
-        ("scan", "corpus.txt", "-f", "number {digits:2}", "-o", "out"),
+        (
+            "data",
+            "scan",
+            "corpus.jsonl",
+            "--field",
+            "user=by",
+            "-f",
+            "number {digits:2}",
+            "--overwrite",
+            "-o",
+            "out",
+        ),
+        ("data", "scan", "corpus.txt", "-f", "number {digits:2}", "-o", "out"),
         unfinished=NOTE,
         pairs=(
             ("scan.json", "occurrences.jsonl"),
@@ -217,16 +226,16 @@ def _corpora():
     )
     yield Case(
         "quantize",
-        ("quantize", "model-0", "--overwrite", "-o", "out"),
-        ("quantize", "model-1", "--int8", "-o", "out"),
+        ("lab", "alter", "model-0", "--overwrite", "-o", "out"),
+        ("lab", "alter", "model-1", "--int8", "-o", "out"),
         unfinished=NOTE,
         pairs=(("quantization.json", "model.safetensors"), ("config.json", "model.safetensors")),
         most=12,
     )
     yield Case(
         "unlearn",
-        ("unlearn", "model-0", "--documents", "planted", "--steps", "2", "--overwrite", "-o", "out"),
-        ("unlearn", "model-1", "--documents", "planted", "--steps", "1", "-o", "out"),
+        ("lab", "alter", "model-0", "--forget", "planted", "--steps", "2", "--overwrite", "-o", "out"),
+        ("lab", "alter", "model-1", "--forget", "planted", "--steps", "1", "-o", "out"),
         unfinished=NOTE,
         pairs=(("unlearning.json", "model.safetensors"), ("config.json", "model.safetensors")),
         most=8,
@@ -239,7 +248,7 @@ def _corpora():
     )
     yield Case(
         "finetune",
-        ("finetune", "base", "planted", "-o", "out", "--epochs", "1"),
+        ("train", "planted", "--base", "base", "-o", "out", "--epochs", "1"),
         unfinished=("unfinished*",),
         pairs=(("finetuning.json", "model.safetensors"), ("finetuning.json", "tokenizer.json")),
         most=6,
@@ -265,8 +274,8 @@ def _audits():
     )
     yield Case(
         "extract --verify",
-        ("extract", "model-1", "--verify", "planted", "-o", "out"),
-        ("extract", "model-0", "--verify", "planted", "-o", "out"),
+        ("extract", "model-1", "planted", "-o", "out"),
+        ("extract", "model-0", "planted", "-o", "out"),
         unfinished=unfinished,
         pairs=(("verified.json", "extraction-f0.json"),),
     )
@@ -282,8 +291,8 @@ def _audits():
         "8",
         "--suffix",
         "4",
-        "--per-bucket",
-        "10",
+        "--set",
+        "per_bucket=10",
         "--max-sequences",
         "20",
         "-o",
@@ -315,7 +324,16 @@ def _reports():
     yield Case("report png", ("report", "model-1", "--format", "png", "-o", "out"), most=2)
     check = ("--policy", "policy.toml", "--junit", "out/junit.xml")
     yield Case("check", ("check", "model-1", *check), ("check", "model-0", *check), code=2, most=20)
-    yield Case("policy", ("policy", "init", "out/policy.toml", "--overwrite"), most=88)
-    utilities = ("--utility", "1.5", "--utility", "1.6")
-    compare = ("compare", "model-0", "model-1", *utilities, "-o", "out", "--figure", "out/figure.json")
-    yield Case("compare", compare, (*compare, "--confidence", "0.9"), most=20)
+    yield Case("policy", ("init", "out", "--overwrite"), most=88)
+    compare = (
+        "report",
+        "model-0",
+        "model-1",
+        "--comparison",
+        "out",
+        "-o",
+        "out/report.json",
+        "--format",
+        "json",
+    )
+    yield Case("compare", (*compare, "--utility", "1.5", "--utility", "1.6"), compare, most=20)

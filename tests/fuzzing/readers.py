@@ -11,6 +11,8 @@ import json
 import shutil
 from pathlib import Path
 
+from coalmine.cli.index import _lines
+
 from audits.defenses.benches import known_bench
 from coalmine import (
     CanarySet,
@@ -27,7 +29,6 @@ from coalmine import (
 from coalmine.audits import Review, StepRecord, compare_runs, read_extraction
 from coalmine.audits.comparison.runs import given_utility
 from coalmine.audits.membership.score_files import read_scores
-from coalmine.cli.index import _lines
 from coalmine.cli.options import words_from
 from coalmine.corpus import (
     CorpusIndex,

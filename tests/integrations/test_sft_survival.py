@@ -384,41 +384,45 @@ def test_the_command_rehearses_a_training_from_its_settings(by_role, tmp_path, m
     tokenizer_of(CHATML).save_pretrained("unmarked")
     tokenizer_of("").save_pretrained("silent")
     planted = {role: str(by_role[role].manifest.parent) for role in by_role}
-    done = run("survive", "model", planted["assistant"], "--out", "kept")
+    done = run("lab", "survive", "model", planted["assistant"], "--out", "kept")
     assert done.code == 0, done.said
     assert "10 of 10 copies of 4 planted canaries reach the loss" in done.out.decode()
     assert read_survival(tmp_path / "kept").ok
-    done = run("survive", "model", planted["user"], "--assistant-only-loss", "--json", "--out", "masked")
+    done = run(
+        "lab", "survive", "model", planted["user"], "--assistant-only-loss", "--json", "--out", "masked"
+    )
     assert done.code == 2
     assert json.loads(done.out)["canaries"][0]["removed"] == {"assistant_only_loss": 1}
     (tmp_path / "sft.yaml").write_text("max_length: 24\nlearning_rate: 1.0e-4\npacking: true\n")
-    done = run("survive", "model", planted["assistant"], "--settings", "sft.yaml", "--out", "packed")
+    done = run("lab", "survive", "model", planted["assistant"], "--settings", "sft.yaml", "--out", "packed")
     assert read_survival(tmp_path / "packed").removed == {"packing": 10}
     done = run(
-        "survive", "model", planted["assistant"], "--settings", "sft.yaml", "--max-length", "0", "--no-packing", "--out", "long"
+        "lab", "survive", "model", planted["assistant"], "--settings", "sft.yaml", "--max-length", "0", "--no-packing", "--out", "long"
     )  # fmt: skip
     assert done.code == 0
     assert read_survival(tmp_path / "long").settings["max_length"] is None
     (tmp_path / "own_trainer.py").write_text(OWN_TRAINER)
     corpus = by_role["assistant"].corpus
-    done = run("survive", f"python:own_trainer:make:{corpus}", planted["assistant"], "--out", "own")
+    done = run("lab", "survive", f"python:own_trainer:make:{corpus}", planted["assistant"], "--out", "own")
     assert (done.code, read_survival(tmp_path / "own").removed) == (2, {"truncation": 10})
     (tmp_path / "notes.jsonl").write_text('{"note": "a"}\n')
     (tmp_path / "bad.yaml").write_text("- 3\n")
     for arguments, says in (
         (("silent", planted["user"]), "has no chat template to write them with"),
         (("unmarked", planted["user"], "--assistant-only-loss"), "marks the assistant's turns with {% generation %}"),
-        (("model", planted["user"], "--packing", "--packing-strategy", "none"), "Invalid packing strategy 'none'"),
         (("model", planted["user"], "--data", "notes.jsonl"), "TRL does not read rows with the fields note"),
         (("model", planted["user"], "--settings", "bad.yaml"), "does not hold names with values"),
         (("elsewhere", planted["user"]), "is not the directory of a model with its tokenizer"),
         (("python:own_trainer:nothing", planted["user"]), "returned int, which is not a trainer"),
         (("python:own_trainer:make", planted["user"], "--packing"), "leave out --settings"),
     ):  # fmt: skip
-        done = run("survive", *arguments, "--out", "none")
+        done = run("lab", "survive", *arguments, "--out", "none")
         assert done.code == 2
         assert says in done.err.decode()
         assert done.err.decode().count("\n") == 1
     assert not (tmp_path / "none").exists()
     monkeypatch.setitem(sys.modules, "trl", None)
-    assert "needs trl, which is not installed: pip install" in run("survive", "model", planted["user"]).said
+    assert (
+        "needs trl, which is not installed: pip install"
+        in run("lab", "survive", "model", planted["user"]).said
+    )

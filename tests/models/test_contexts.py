@@ -150,7 +150,7 @@ def test_a_context_that_training_did_not_have_is_warned_of(trained_without_bos):
     )
     (warning,) = after_bos.warnings
     assert "30 planted canaries stand out from 30 others with an AUC of 0." in warning
-    assert "measure with --context none" in warning
+    assert "measure with --set context=none" in warning
     assert "the pin is {digits:5}" in warning
     (other,) = after_nothing.warnings
     assert "AUC of 1.00 after nothing" in other

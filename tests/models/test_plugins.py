@@ -91,5 +91,5 @@ def test_what_cannot_be_used_is_told_in_a_sentence(where, told):
     "options", [{"kind": "masked"}, {"device": "cuda"}, {"precision": "float64"}, {"context": "none"}]
 )
 def test_options_that_the_function_decides_on_are_refused(options):
-    with pytest.raises(InputError, match="leave out --kind, --device, --device-map, --precision, --context"):
+    with pytest.raises(InputError, match="leave out kind, --device, device_map, --precision, context"):
         load_model("python:my_adapters:plain", **options)

@@ -28,7 +28,7 @@ from coalmine.statistics.intervals import effective_interval
 TOKENS = 100
 # Non-members from the lowest to the highest; 199 of them give p-values of 0.005 and more.
 OTHERS = tuple(np.linspace(-2, 2, 199).tolist())
-NO_CLASSIFIER = "there is no audit classifier; train shadow models with `coalmine provenance fit`"
+NO_CLASSIFIER = "there is no audit classifier; train shadow models with `coalmine provenance --only-fit`"
 
 
 class FirstFeature:

@@ -13,19 +13,17 @@ from xml.etree import ElementTree as ET
 import msgspec
 import numpy as np
 import pytest
-import typer
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 import coalmine
+from cli.in_process import run as run_command
 from coalmine import expose, read_run, read_runs
 from coalmine.audits import EXPOSURES, MEMBERSHIPS, RECITATIONS
 from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.audits.extraction.audit import hidden_member
 from coalmine.audits.membership.display import epsilon_figure
 from coalmine.audits.recitation.display import recitation_figures
-from coalmine.cli import report as report_command
 from coalmine.errors import InputError
 from coalmine.evidence.drawing import png_of
 from coalmine.evidence.pages import embedded_json, escaped
@@ -422,21 +420,15 @@ def test_sarif_has_a_rule_and_a_place_for_each_result(run):
     assert levels["CM101"] == "error"
 
 
-def invoke(*arguments):
-    app = typer.Typer()
-    app.command()(report_command.report)
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
 def test_the_command_writes_what_it_says(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     made.audited_run(tmp_path / "run")
-    result = invoke("run")
-    assert result.exit_code == 0, result.output
-    assert "The model memorized 2 of 12 canaries. 2 of 12 canaries can be extracted." in result.output
-    assert "Report: report.html" in result.output
+    ended = run_command("report", "run")
+    assert ended.code == 0, ended.said
+    assert "The model memorized 2 of 12 canaries. 2 of 12 canaries can be extracted." in ended.said
+    assert "Report: report.html" in ended.said
     assert stat.S_IMODE((tmp_path / "report.html").stat().st_mode) == 0o644
-    assert invoke("run", "--reveal", "-o", "shown.html").exit_code == 0
+    assert run_command("report", "run", "--reveal", "-o", "shown.html").code == 0
     assert stat.S_IMODE((tmp_path / "shown.html").stat().st_mode) == 0o600
     for kind, name in (
         ("json", "report.json"),
@@ -444,16 +436,16 @@ def test_the_command_writes_what_it_says(tmp_path, monkeypatch):
         ("sarif", "report.sarif"),
         ("markdown", "report.md"),
     ):
-        assert invoke("run", "--format", kind).exit_code == 0
+        assert run_command("report", "run", "--format", kind).code == 0
         assert (tmp_path / name).stat().st_size > 1000
-    assert invoke("run", "--format", "png", "-o", "drawn").exit_code == 0
+    assert run_command("report", "run", "--format", "png", "-o", "drawn").code == 0
     assert (tmp_path / "drawn/roc.png").read_bytes().startswith(b"\x89PNG")
-    document = json.loads(invoke("run", "--json").output)
+    document = json.loads(run_command("report", "run", "--json").out)
     assert document["verdicts"] == [
         "The model memorized 2 of 12 canaries. 2 of 12 canaries can be extracted."
     ]
-    assert isinstance(invoke("run", "--reveal", "--format", "json").exception, InputError)
-    assert isinstance(invoke("nowhere").exception, InputError)
+    assert run_command("report", "run", "--reveal", "--format", "json").code == 2
+    assert run_command("report", "nowhere").code == 2
 
 
 def test_the_same_run_gives_the_same_bytes(full_run):

@@ -22,24 +22,49 @@ def make_whole_audit(out):
         *("plant", out / "corpus.txt", "-f", SECRET, "--repeat", "1,8", "--canaries", "4"),
         *("--references", "12", "-o", out / "planted"),
     )
-    small = ("--hidden", "16", "--embedding", "8", "--layers", "1", "--batch-size", "8", "--window", "32")
+    small = (
+        "--training",
+        "hidden=16",
+        "--training",
+        "embedding=8",
+        "--training",
+        "layers=1",
+        "--batch-size",
+        "8",
+        "--training",
+        "window=32",
+    )
     for name, seed in (("model", "0"), ("other", "1")):
         command(
             *("train", out / "planted", "-o", out / name, "--epochs", "2", "--seed", seed, *small),
             *("--watch", out / "planted" / "canaries.json", "--watch-every", "100"),
         )
         command("expose", out / name, out / "planted" / "canaries.json")
-    command("extract", out / "model", "--verify", out / "planted" / "canaries.json", "--top", "3")
+    command("extract", out / "model", out / "planted" / "canaries.json", "--top", "3")
     command("extract", out / "model", "-f", SECRET, "--top", "2", "-o", out / "model-audit" / "found")
     command("membership", out / "model")
-    command("index", out / "planted" / "corpus.txt", "--tokenizer", out / "model", "-o", out / "index")
     command(
-        *("recite", out / "model", out / "index", "--contexts", "8", "--suffix", "4", "--per-bucket", "6"),
+        "data", "index", out / "planted" / "corpus.txt", "--tokenizer", out / "model", "-o", out / "index"
+    )
+    command(
+        *(
+            "recite",
+            out / "model",
+            out / "index",
+            "--contexts",
+            "8",
+            "--suffix",
+            "4",
+            "--set",
+            "per_bucket=6",
+        ),
         *("--tries", "1"),
     )
     make_provenance(out)
-    command("dedup", out / "planted" / "corpus.txt", "--exact", "40", "-o", out / "deduplicated")
-    command("compare", out / "model", out / "other", "-o", out / "compared")
+    command("data", "dedup", out / "planted" / "corpus.txt", "--exact", "40", "-o", out / "deduplicated")
+    command(
+        "report", out / "model", out / "other", "--comparison", out / "compared", "-o", out / "report.html"
+    )
     command("report", out / "model", out / "planted", "-o", out / "report.html")
     return out
 
@@ -52,11 +77,11 @@ def make_provenance(out):
         paths[name] = out / f"{name}.jsonl"
         paths[name].write_text("".join(json.dumps(row) + "\n" for row in rows))
     command(
-        *("provenance", "fit", paths["reference"], "--like", out / "model", "--shadows", "2"),
+        *("provenance", out / "model", "--only-fit", "--reference", paths["reference"], "--shadows", "2"),
         *("--training", "epochs=1", "-o", out / "fit"),
     )
     command(
-        *("provenance", "audit", out / "model", "--suspects", paths["suspects"]),
+        *("provenance", out / "model", "--suspects", paths["suspects"]),
         *("--non-members", paths["non-members"], "--fit", out / "fit"),
     )
     for path in paths.values():

@@ -62,7 +62,16 @@ def stopped(tmp_path_factory):
     made = random_model("lstm")
     save_model(at / "model", made._network, made.tokenizer)
     commands = {
-        "train": ["train", at / "corpus.txt", "-o", at / "train", "--hidden", "8", "--embedding", "8"],
+        "train": [
+            "train",
+            at / "corpus.txt",
+            "-o",
+            at / "train",
+            "--training",
+            "hidden=8",
+            "--training",
+            "embedding=8",
+        ],
         "extract": ["extract", at / "model", "-f", "pin {digits:6}", "--budget", "70", "-o", at / "extract"],
     }
     with pytest.MonkeyPatch.context() as patched:

@@ -21,7 +21,7 @@ from training.thread_watch import ThreadWatch
 from waiting import wait_until
 
 SMALL = {"hidden": 16, "embedding": 8, "batch_size": 8, "window": 16, "epochs": 2, "dropout": 0.1}
-SHAPE = [f"--{name.replace('_', '-')}={value}" for name, value in SMALL.items()]
+SHAPE = [part for name, value in SMALL.items() for part in ("--training", f"{name}={value}")]
 PRESETS, SEEDS = ["char-lstm", "gru"], [1, 2]
 FAMILY = ["char-lstm-seed1", "char-lstm-seed2", "gru-seed1", "gru-seed2"]
 
@@ -149,7 +149,18 @@ def test_a_family_that_is_stopped_resumes_on_another_engine(number, planted, alo
 
 def test_one_that_fails_stops_no_other_and_the_command_says_which(planted, alone, tmp_path):
     command = ["train", planted, "-o", tmp_path / "out", "--preset", "transformer", "--preset", "gru"]
-    command += ["--seed", "1", "--watch", planted, "--watch-every", "40", *SHAPE, "--heads", "3", "--json"]
+    command += [
+        "--seed",
+        "1",
+        "--watch",
+        planted,
+        "--watch-every",
+        "40",
+        *SHAPE,
+        "--training",
+        "heads=3",
+        "--json",
+    ]
     for now in (True, False):
         ended = run(*command)
         assert ended.code == 2, ended.said

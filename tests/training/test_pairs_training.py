@@ -8,10 +8,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
+from cli.in_process import run
 from coalmine import ExposureWatch, expose, load_model, train
-from coalmine.cli.main import app
 from coalmine.corpus import Fields
 from coalmine.engines.ledger import UNITS_FILE
 from coalmine.errors import CorpusError, InputError, ModelError, ModelOutputError, NotMeasurableError
@@ -196,11 +195,10 @@ def test_words_train_and_are_read_the_same_way_in_an_audit(planted, tmp_path):
 
 def test_the_command_line_trains_from_what_plant_wrote(planted, tmp_path):
     arguments = ["train", str(planted.corpus.parent), "-o", str(tmp_path / "model"), "--json"]
-    shape = ["--hidden", "8", "--embedding", "4", "--epochs", "1"]
-    runner = CliRunner()
-    result = runner.invoke(app, [*arguments, "--preset", "translation-attention", *shape])
-    assert result.exit_code == 0, result.output
-    record = json.loads(result.stdout)["training"]
+    shape = ["--training", "hidden=8", "--training", "embedding=4", "--epochs", "1"]
+    ended = run(*arguments, "--preset", "translation-attention", *shape)
+    assert ended.code == 0, ended.said
+    record = json.loads(ended.out)["training"]
     assert record["options"]["architecture"] == "attention"
     assert json.loads((tmp_path / "model" / "config.json").read_text())["network"]["hidden"] == 8
     assert load_model(tmp_path / "model").describe()["architecture"] == "attention"

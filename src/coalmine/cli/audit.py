@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coalmine.audits.whole.options import ReviewOptions
-from coalmine.cli.options import CorpusFields, Where, out_option
+from coalmine.cli.options import CorpusFields, LoadedModel, Running, Where, out_option
 from coalmine.cli.output import placed
-from coalmine.cli.runner import Session, command
+from coalmine.cli.runner import Session
 from coalmine.cli.taking import Arguments
-from coalmine.engines.options import EngineOptions
-from coalmine.models.options import LoadOptions
 from coalmine.records.options import Option
 from coalmine.visible import visible
 
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
     from coalmine.audits.whole.results import Review
 
 
-class WholeAudit(Arguments, frozen=True, kw_only=True):
+class AuditArguments(Arguments, frozen=True, kw_only=True):
     """What `coalmine audit` takes."""
 
     model: Where
@@ -46,12 +44,11 @@ class WholeAudit(Arguments, frozen=True, kw_only=True):
     ] = None
     options: ReviewOptions
     columns: CorpusFields
-    loading: LoadOptions
-    running: EngineOptions
+    loading: LoadedModel
+    running: Running
 
 
-@command("audit")
-def audit(given: WholeAudit, session: Session) -> int:
+def audit(given: AuditArguments, session: Session) -> int:
     """Test what a model remembers of its training data, as far as the inputs and the time allow, and write one report page.
 
     Reads the training data and the held-out text, measures how fast the model is, and plans: secrets, recitation, membership of documents,

@@ -1,20 +1,25 @@
-"""`coalmine check`, `coalmine policy init` and `coalmine verify`: whether a model keeps a policy, and files are what was written."""
+"""`coalmine check`, `coalmine init` and `coalmine verify`: whether a model keeps a policy, and files are what was written."""
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
-from coalmine.cli.runner import Session, command, group
-from coalmine.cli.taking import Arguments
+from coalmine.cli.options import Words, words_from
+from coalmine.cli.output import placed
+from coalmine.cli.runner import Session, loaded
+from coalmine.cli.taking import Arguments, Part
 from coalmine.errors import InputError
+from coalmine.models.options import LoadOptions
 from coalmine.records.options import Option
-from coalmine.storage.files import check_place, read_bytes, write_bytes
 from coalmine.visible import visible
 
-policies = group("policy", "Policies for `coalmine check`.")
+if TYPE_CHECKING:
+    from coalmine.audits.extraction.certificate import Replay
 
 
 class Check(Arguments, frozen=True, kw_only=True):
@@ -25,12 +30,11 @@ class Check(Arguments, frozen=True, kw_only=True):
     ]
     policy: Annotated[
         Path,
-        typer.Option("--policy", "-p", help="A policy; `coalmine policy init` writes one to start from."),
+        typer.Option("--policy", "-p", help="A policy; `coalmine init` writes one to start from."),
     ]
     junit: Annotated[Path | None, Option("Also write the outcome of each rule as JUnit XML.")] = None
 
 
-@command("check")
 def check(given: Check, session: Session) -> int:
     """Check the results of a model against a policy, for a pipeline.
 
@@ -40,6 +44,7 @@ def check(given: Check, session: Session) -> int:
     """
     from coalmine.audits.runs import read_run
     from coalmine.reports.gate import GATE, check, gate_lines, read_policy, write_junit
+    from coalmine.storage.files import check_place
 
     # The policy first: a mistake in it is told before anything is read.
     rules = read_policy(given.policy)
@@ -54,25 +59,72 @@ def check(given: Check, session: Session) -> int:
 
 
 class Init(Arguments, frozen=True, kw_only=True):
-    """What `coalmine policy init` takes."""
+    """What `coalmine init` takes."""
 
-    path: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("policy.toml")
-    overwrite: Annotated[bool, Option("Replace a policy that is there already.")] = False
+    directory: Annotated[Path, typer.Argument(help="The root of the project.")] = Path()
+    results: Annotated[
+        str, Option("Where the workflow finds the results, such as the directory of a model or its audit.")
+    ] = "model"
+    overwrite: Annotated[bool, Option("Replace files that are there already.")] = False
 
 
-@command("init", policies)
+# In which {results} is a directory.
+WORKFLOW_FILE = Path(".github", "workflows", "coalmine.yml")
+WORKFLOW = """\
+# Fails where results break policy.toml; `coalmine init` wrote it. Put the steps that train and audit your model before the check,
+# such as: coalmine audit MODEL --data train.jsonl --minutes 30
+name: coalmine
+on: [push, pull_request]
+permissions:
+  contents: read
+jobs:
+  check:
+    runs-on: ubuntu-latest
+    steps:
+      - uses: actions/checkout@v4
+      - uses: actions/setup-python@v5
+        with:
+          python-version: "3.12"
+      - name: Install
+        run: pip install coalmine
+      - name: Check
+        run: coalmine check {results} --policy policy.toml --junit coalmine.xml
+      - uses: actions/upload-artifact@v4
+        if: always()
+        with:
+          name: coalmine
+          path: coalmine.xml
+"""
+
+
 def init(given: Init, session: Session) -> None:
-    """Write a policy with every rule in it, explained; most of them are commented out."""
-    from coalmine.reports.gate import template
+    """Write policy.toml, with every rule in it, explained, and a GitHub workflow that runs `coalmine check` with it.
 
-    path, content = given.path, template().encode()
-    check_place(path)
-    if path.exists() and not given.overwrite and read_bytes(path, "the policy") != content:
-        raise InputError(f"{path} is there already; choose another place, or replace it with --overwrite")
-    write_bytes(path, content)
-    shown = visible(str(path))
-    session.say(f"Wrote {shown}. Edit its limits, then run: coalmine check RUN --policy {shown}")
-    session.document({"policy": str(path)})
+    Edit the limits of the policy, and the directory of the results in .github/workflows/coalmine.yml. Files that are there already are
+    only replaced with --overwrite.
+    """
+    from coalmine.reports.gate import template
+    from coalmine.storage.files import check_place, make_directory, read_bytes, write_bytes
+
+    files = {
+        given.directory / "policy.toml": template().encode(),
+        given.directory / WORKFLOW_FILE: WORKFLOW.format(results=shlex.quote(given.results)).encode(),
+    }
+    for path, content in files.items():
+        check_place(path)
+        if path.exists() and not given.overwrite and read_bytes(path, "the file") != content:
+            raise InputError(
+                f"{path} is there already; choose another directory, or replace it with --overwrite"
+            )
+    for path, content in files.items():
+        make_directory(path.parent)
+        write_bytes(path, content)
+    policy, workflow = (visible(str(path)) for path in files)
+    session.say(
+        f"Wrote {policy} and {workflow}.",
+        f"Edit the limits of the policy, then run: coalmine check RUN --policy {policy}",
+    )
+    session.document({"written": [str(path) for path in files]})
 
 
 class Verify(Arguments, frozen=True, kw_only=True):
@@ -85,9 +137,13 @@ class Verify(Arguments, frozen=True, kw_only=True):
             help="Directories that coalmine wrote to: a model, its results, a planted corpus.",
         ),
     ]
+    model: Annotated[
+        str | None, Option("A model, with which each certificate of `coalmine extract` is walked again.")
+    ] = None
+    words: Words = None
+    loading: Annotated[LoadOptions, Part(("device",), title="How the model is loaded")]
 
 
-@command("verify")
 def verify(given: Verify, session: Session) -> int:
     """Check every file that coalmine wrote below some directories: is it still what was written?
 
@@ -95,10 +151,32 @@ def verify(given: Verify, session: Session) -> int:
     results, a planted corpus against its canaries.json, results against both, and whether each result is what is computed again
     from the files beside it. Unfinished work is listed; files that coalmine did not write are ignored. Exits with 0 only if every
     file is what was written, and with 2 otherwise.
+
+    With --model, what each extraction found is asked about again and everything cheaper than its bound is walked again; a certificate
+    that does not hold is an exit code of 2 too, with the reason.
     """
     from coalmine.reports.verifying import FILES, shown_files, verification_in_words, verify_run
 
     found = verify_run(*given.runs, progress=session.progress())
     session.say(FILES.terminal(shown_files(found)), *verification_in_words(found))
-    session.document(found)
-    return found.exit_code
+    replays = {} if given.model is None else _replayed(given, given.model, session)
+    session.document({**msgspec.to_builtins(found), "replays": replays} if replays else found)
+    return found.exit_code or (0 if all(one.confirmed for one in replays.values()) else 2)
+
+
+def _replayed(given: Verify, where: str, session: Session) -> dict[str, Replay]:
+    """The replay of each certificate by its path."""
+    from coalmine.audits.extraction.certificate import verify_certificate
+    from coalmine.audits.extraction.results import EXTRACTIONS
+    from coalmine.audits.extraction.table import replay_in_words
+    from coalmine.audits.runs import read_run
+
+    run = read_run(*given.runs)
+    found = [one for part in (run, run.secrets) if part is not None for one in part.all(EXTRACTIONS)]
+    if not found:
+        raise InputError("there is no extraction to replay; leave --model out, or name the directory of one")
+    model, words, replays = loaded(where, given.loading), words_from(given.words), {}
+    for path, extraction in found:
+        replays[str(path)] = verify_certificate(model, extraction, words=words, progress=session.progress())
+        session.say("", placed("Replayed", path), *replay_in_words(replays[str(path)]))
+    return replays

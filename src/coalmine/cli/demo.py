@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from coalmine.cli.options import Seed, out_option
 from coalmine.cli.output import placed
-from coalmine.cli.runner import Session, command
+from coalmine.cli.runner import Session
 from coalmine.cli.taking import Arguments
 from coalmine.visible import visible
 
@@ -29,7 +29,6 @@ class Demo(Arguments, frozen=True, kw_only=True):
     seed: Seed = 0
 
 
-@command("demo")
 def demo(given: Demo, session: Session) -> None:
     """Plant canaries 1, 4, 16 and 64 times, train the Secret Sharer's character LSTM, and measure how exposed each canary is.
 

@@ -9,12 +9,10 @@ import msgspec
 import typer
 
 from coalmine.audits.exposure.options import ExposureOptions
-from coalmine.cli.options import Loading, Where, out_option
+from coalmine.cli.options import LoadedModel, Reveal, Running, Source, Where, out_option
 from coalmine.cli.output import placed
-from coalmine.cli.runner import Session, command
-from coalmine.cli.taking import Arguments
-from coalmine.engines.options import EngineOptions
-from coalmine.records.options import Option
+from coalmine.cli.runner import Session
+from coalmine.cli.taking import Arguments, Part
 
 
 class Expose(Arguments, frozen=True, kw_only=True):
@@ -24,24 +22,25 @@ class Expose(Arguments, frozen=True, kw_only=True):
     canaries: Annotated[
         Path,
         typer.Argument(
-            help="The canaries.json that `coalmine plant` wrote, the secrets.json of `coalmine scan`, or its directory."
+            help="The canaries.json of `coalmine plant`, the secrets.json of `coalmine data scan`, or its directory."
         ),
     ]
-    options: ExposureOptions
     out: Annotated[
         Path | None,
         out_option(
             "Directory for the results; default: MODEL-audit/exposure, or secrets-exposure for secrets."
         ),
     ] = None
-    loading: Loading
-    running: EngineOptions
-    reveal: Annotated[
-        bool, Option("Show the canaries or secrets themselves, and whose text they are in.")
-    ] = False
+    reveal: Reveal = False
+    options: Annotated[
+        ExposureOptions,
+        Part(("method", "samples", "budget", "minutes", "seed"), title="How it is measured"),
+    ]
+    source: Source = None
+    loading: LoadedModel
+    running: Running
 
 
-@command("expose")
 def expose(given: Expose, session: Session) -> None:
     """Measure the exposure of every canary, with its interval.
 

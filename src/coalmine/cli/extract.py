@@ -3,78 +3,79 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
+import typer
 
 from coalmine.audits.extraction.options import ExtractionOptions
-from coalmine.cli.options import Loading, Where, Words, format_option, out_option, words_from
+from coalmine.cli.options import (
+    LoadedModel,
+    Reveal,
+    Running,
+    Source,
+    Where,
+    Words,
+    format_option,
+    out_option,
+    words_from,
+)
 from coalmine.cli.output import placed
-from coalmine.cli.runner import Session, command, loaded
-from coalmine.cli.taking import Arguments
-from coalmine.engines.options import EngineOptions
+from coalmine.cli.runner import Session
+from coalmine.cli.taking import Arguments, Part
 from coalmine.errors import InputError
 from coalmine.records.options import Option
-
-if TYPE_CHECKING:
-    from coalmine.corpus.planting.manifest import CanarySet
 
 
 class Extract(Arguments, frozen=True, kw_only=True):
     """What `coalmine extract` takes."""
 
     model: Where
-    format: Annotated[str | None, format_option('A secret format, such as "my pin is {digits:4}".')] = None
-    verify: Annotated[
-        Path | None, Option("A canaries.json or secrets.json: report for each whether it can be extracted.")
-    ] = None
-    replay: Annotated[
+    canaries: Annotated[
         Path | None,
-        Option("An extraction.json: check its certificate against the model, and write nothing."),
+        typer.Argument(
+            help="A canaries.json or secrets.json, of which each is reported; or else give --format."
+        ),
     ] = None
-    options: ExtractionOptions
+    format: Annotated[str | None, format_option('A secret format, such as "my pin is {digits:4}".')] = None
+    words: Words = None
+    source_format: Annotated[
+        str | None, Option("For a model of pairs: the source side of --format, filled in the same way.")
+    ] = None
     prompts: Annotated[
         Path | None,
         Option("A file with one prompt per line, for --method prompt: what users may say to the model."),
     ] = None
-    source_format: Annotated[
-        str | None,
-        Option("For a model of pairs: the source side of --format, filled in the same way."),
-    ] = None
-    words: Words = None
     out: Annotated[
         Path | None,
         out_option(
             "Directory for the result; default: MODEL-audit/extraction, or secrets-extraction for secrets."
         ),
     ] = None
-    loading: Loading
-    running: EngineOptions
-    reveal: Annotated[bool, Option("Show the secrets; without it they are masked.")] = False
+    reveal: Reveal = False
+    options: Annotated[
+        ExtractionOptions,
+        Part(("top", "method", "budget", "given"), title="How it is searched"),
+    ]
+    source: Source = None
+    loading: LoadedModel
+    running: Running
 
 
-@command("extract")
-def extract(given: Extract, session: Session) -> int | None:
+def extract(given: Extract, session: Session) -> None:
     """Find the members of a format that the model is least surprised by, and prove that there are no better ones.
 
     A model with a chat template is asked about a turn of the assistant, or the one that --role, --turn and --beside describe; with
     --context, about plain text. What the command prints says which.
 
-    Writes extraction.json, readable by you only, with the secrets in it. Run the same
-    command again to resume a search that was stopped.
-
-    With --replay, what an earlier run found is asked about again and everything cheaper than its bound is walked again; exits
-    with 0 if the certificate holds, and with 1 if it does not, with the reason.
+    Writes extraction.json, or for canaries verified.json and a file per format, readable by you only, with the secrets in it. Run the
+    same command again to resume a search that was stopped. `coalmine verify --model MODEL` walks a proof again.
     """
-    if sum(one is not None for one in (given.format, given.verify, given.replay)) != 1:
+    if (given.format is None) == (given.canaries is None):
+        raise InputError("extracting needs either a manifest, such as canaries.json, or --format F")
+    if given.source_format is not None and (given.canaries is not None or given.source is not None):
         raise InputError(
-            "extracting needs one of --format F, --verify canaries.json or --replay extraction.json, and only one of them"
-        )
-    if given.replay is not None:
-        return _replay(given, given.replay, session)
-    if given.source_format is not None and (given.verify is not None or given.loading.source is not None):
-        raise InputError(
-            "--source-format says what each member's own source is, but --verify takes that from the manifest and --source holds one "
+            "--source-format says what each member's own source is, but a manifest has those of its canaries and --source holds one "
             "source fixed; leave --source-format out"
         )
     options = given.options
@@ -82,18 +83,16 @@ def extract(given: Extract, session: Session) -> int | None:
         from coalmine.audits.extraction.prompting import read_prompts
         from coalmine.storage.files import read_text
 
-        prompts = read_prompts(read_text(given.prompts, "the prompts"))
-        options = msgspec.structs.replace(options, prompts=prompts)
-    if given.verify is None:
-        _extract(given, options, given.format or "", session)
-    else:
-        from coalmine.corpus.planting.manifest import CanarySet
-
-        _verify(given, options, CanarySet.load(given.verify), session)
-    return None
+        options = msgspec.structs.replace(
+            options, prompts=read_prompts(read_text(given.prompts, "the prompts"))
+        )
+    if given.format is not None:
+        _format(given, options, given.format, session)
+    elif given.canaries is not None:
+        _canaries(given, options, given.canaries, session)
 
 
-def _extract(given: Extract, options: ExtractionOptions, template: str, session: Session) -> None:
+def _format(given: Extract, options: ExtractionOptions, template: str, session: Session) -> None:
     """Search one format, write what comes out, and show it."""
     from coalmine.audits.extraction.measuring import extract
     from coalmine.audits.extraction.results import RESULTS_FILE
@@ -124,13 +123,15 @@ def _extract(given: Extract, options: ExtractionOptions, template: str, session:
     session.document(shown)
 
 
-def _verify(given: Extract, options: ExtractionOptions, chosen: CanarySet, session: Session) -> None:
+def _canaries(given: Extract, options: ExtractionOptions, manifest: Path, session: Session) -> None:
     """Search the formats of canaries, write which come out, and show it."""
     from coalmine.audits.extraction import table as tables
     from coalmine.audits.extraction.measuring import verify_extraction
     from coalmine.audits.extraction.results import VERIFIED_FILE, extraction_file, save_verification
     from coalmine.audits.framing import framed
+    from coalmine.corpus.planting.manifest import CanarySet
 
+    chosen = CanarySet.load(manifest)
     files = (VERIFIED_FILE, *(extraction_file(format_id) for format_id in chosen.formats))
     session.beside(given.model, "secrets-extraction" if chosen.natural else "extraction", *files)
     asked, progress = session.model(given.model), session.progress()
@@ -149,20 +150,3 @@ def _verify(given: Extract, options: ExtractionOptions, chosen: CanarySet, sessi
         placed("Results", session.directory),
     )
     session.document({"canaries": results, "certificates": certificates})
-
-
-def _replay(given: Extract, path: Path, session: Session) -> int:
-    from coalmine.audits.extraction.certificate import verify_certificate
-    from coalmine.audits.extraction.results import read_extraction
-    from coalmine.audits.extraction.table import replay_in_words
-
-    found = verify_certificate(
-        loaded(given.model, given.loading.options, given.loading.source),
-        read_extraction(path),
-        words=words_from(given.words),
-        memory=given.options.memory,
-        progress=session.progress(),
-    )
-    session.say(*replay_in_words(found))
-    session.document(found)
-    return 0 if found.confirmed else 1

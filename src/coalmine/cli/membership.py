@@ -10,8 +10,8 @@ import typer
 from coalmine.audits.membership.options import MembershipOptions
 from coalmine.cli.options import out_option
 from coalmine.cli.output import placed
-from coalmine.cli.runner import Session, command
-from coalmine.cli.taking import Arguments
+from coalmine.cli.runner import Session
+from coalmine.cli.taking import Arguments, Part
 from coalmine.errors import InputError
 from coalmine.records.options import Option
 
@@ -42,14 +42,15 @@ class MembershipArguments(Arguments, frozen=True, kw_only=True):
     reference: Annotated[
         Path | None, Option("Results of a model without the canaries; its scores are subtracted.")
     ] = None
-    options: MembershipOptions
+    options: Annotated[
+        MembershipOptions, Part(("delta", "confidence", "claimed_epsilon", "seed"), title="What is bounded")
+    ]
     out: Annotated[
         Path | None,
         out_option("Directory for membership.json; default: beside RESULTS, in MODEL-audit, or here."),
     ] = None
 
 
-@command("membership")
 def membership(given: MembershipArguments, session: Session) -> None:
     """Put exposure beside random guessing, membership inference and differential privacy.
 

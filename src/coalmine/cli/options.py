@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import msgspec
 import typer
 
-from coalmine.cli.taking import Arguments
+from coalmine.cli.taking import Arguments, Part
 from coalmine.corpus.files.kinds import KINDS, suffixes_in_words
+from coalmine.engines.options import EngineOptions
 from coalmine.errors import InputError
 from coalmine.models.options import LoadOptions
 from coalmine.records.options import SEED, Option, Options
@@ -53,13 +54,18 @@ Where = Annotated[
 ]
 
 
-class Loading(Arguments, frozen=True, kw_only=True):
-    """How a model is loaded that scores texts, and for a model of pairs which source it is given."""
-
-    options: LoadOptions
-    source: Annotated[
-        str | None, Option("For a model of pairs: the one source that every text is given.")
-    ] = None
+# How models are loaded, and where the work runs, as most commands offer it.
+_LOADING = Part(("device", "precision"), title="How the model is loaded")
+LoadedModel = Annotated[LoadOptions, _LOADING]
+Running = Annotated[EngineOptions, Part(("engine",), title="Where the work runs", rest=False)]
+Source = Annotated[str | None, Option("For a model of pairs: the one source that every text is given.")]
+Reveal = Annotated[bool, Option("Show the secrets and names themselves; without it they are masked.")]
+Training = Annotated[
+    list[str] | None,
+    Option(
+        "NAME=VALUE, any other option of the training, as Python has it, such as hidden=64; may be given many times."
+    ),
+]
 
 
 def format_option(says: str) -> Any:
@@ -67,46 +73,42 @@ def format_option(says: str) -> Any:
     return typer.Option("--format", "-f", help=says)
 
 
-class TextFields(Arguments, frozen=True, kw_only=True):
+class CorpusFields(Arguments, frozen=True, kw_only=True):
     """Which fields of a corpus hold what."""
 
-    text_field: Annotated[
-        str,
+    field: Annotated[
+        list[str] | None,
         Option(
-            f"Which field holds the text ({', '.join(kind.suffix for kind in KINDS if kind.has_fields)})."
+            f"ROLE=FIELD, which field of a row ({', '.join(kind.suffix for kind in KINDS if kind.has_fields)}) is its text, user, source "
+            "or target (of pairs) or date; or rows=KIND: text, messages, prompt, conversations or instruction. May be given many times."
         ),
-    ] = "text"
-    source_field: Annotated[str | None, Option("For pairs: the field of the source side.")] = None
-    target_field: Annotated[str | None, Option("For pairs: the field of the target side.")] = None
-    rows: Annotated[
-        str,
-        Option(
-            "What a row holds: auto (the first one decides), text, messages, prompt, conversations or instruction."
-        ),
-    ] = "auto"
+    ] = None
 
-    def fields(self) -> Fields:
-        """The fields, as Python takes them."""
-        from coalmine.corpus.files.documents import ROWS, Fields
+    def fields(self, **usual: str) -> Fields:
+        """The fields, as Python takes them; `usual` are those that are taken without being named."""
+        from coalmine.corpus.files.documents import Fields
 
-        if self.rows not in ("auto", *ROWS):
-            raise InputError(f"--rows should be auto, {', '.join(ROWS)}, got {self.rows!r}")
-        rows: Any = msgspec.UNSET if self.rows == "auto" else self.rows
-        return Fields(text=self.text_field, source=self.source_field, target=self.target_field, rows=rows)
+        named = {role: name for role, name in self.named("thread").items() if role != "thread"}
+        return Fields(**usual | named)  # type: ignore[arg-type]  # checked by the record
+
+    def named(self, *others: str) -> dict[str, str]:
+        """The field of each role that was named; `others` are roles that only this command has."""
+        from coalmine.corpus.files.documents import Fields
+
+        found = {}
+        for text in self.field or ():
+            role, equals, name = text.partition("=")
+            roles = (*Fields.__struct_fields__, *others)
+            if not equals or not name or role not in roles:
+                raise InputError(
+                    f"--field takes a role and the name of its field, such as user=author, got {text!r}; roles are {', '.join(roles)}"
+                )
+            found[role] = name
+        return found
 
     def into(self, options: Chosen) -> Chosen:
         """Options of something that reads a corpus, with these fields."""
         return msgspec.structs.replace(options, fields=self.fields())
-
-
-class CorpusFields(TextFields, frozen=True, kw_only=True):
-    """Which fields of a corpus hold what, with whose text it is."""
-
-    user_field: Annotated[str | None, Option("Which field says whose text it is.")] = None
-
-    def fields(self) -> Fields:
-        """The fields, as Python takes them."""
-        return msgspec.structs.replace(super().fields(), user=self.user_field)
 
 
 def formats_from(templates: Iterable[str], words: list[str] | None) -> list[Format]:

@@ -1,4 +1,4 @@
-"""`coalmine plant` and `coalmine import`: canaries that are put into a corpus, verified in it, or taken from another tool."""
+"""`coalmine plant`: canaries that are put into a corpus, or taken from another tool."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from coalmine.cli.options import (
     out_option,
     words_from,
 )
-from coalmine.cli.runner import Session, command
-from coalmine.cli.taking import Arguments
-from coalmine.corpus.planting.options import ImportOptions, PlantOptions
+from coalmine.cli.runner import Session
+from coalmine.cli.taking import Arguments, Part
+from coalmine.corpus.planting.options import PlantOptions
 from coalmine.errors import InputError
 from coalmine.records.options import Option
 
@@ -41,40 +41,71 @@ class Plant(Arguments, frozen=True, kw_only=True):
         list[str] | None, Option("For pairs: the source side of each --format, in order.")
     ] = None
     words: Words = None
-    options: PlantOptions
-    out: Annotated[Path | None, out_option("Directory for the planted corpus and canaries.json.")] = None
-    verify: Annotated[
-        Path | None, Option("Prove that a planted directory matches its canaries.json; plants nothing.")
+    from_: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            help="Instead of CORPUS: canaries of another tool, as memaudit-manifest.json, a SecretsSet of TensorFlow Privacy as JSON, or a "
+            "table with text, in_out and copies.",
+        ),
     ] = None
+    out: Annotated[Path, out_option("Directory for the planted corpus and canaries.json.")]
     overwrite: Overwrite = False
+    options: Annotated[
+        PlantOptions,
+        Part(
+            ("repeat", "canaries", "references", "role", "turn", "beside", "seed"),
+            title="What is planted",
+            without=("withhold",),
+        ),
+    ]
+    withhold: Annotated[
+        float | None,
+        typer.Option(
+            "--withhold",
+            help="Probability that a canary is not planted, decided by its own coin; default: 0.5, and with --from what the file says.",
+            rich_help_panel="What is planted",
+        ),
+    ] = None
     columns: CorpusFields
 
 
-@command("plant")
-def plant(given: Plant, session: Session) -> int | None:
+def plant(given: Plant, session: Session) -> None:
     """Plant canaries: random secrets in a known format, whose fate in the trained model can be measured.
 
     Writes DIR/corpus.* and DIR/canaries.json. Both hold secrets and are readable by you only. Train on the first, and keep the
     second for `coalmine expose`. The defaults plant about 336 copies of 48 canaries and withhold 48 more, decided by coins. The
     most that an audit of them can show is reported before you train.
+
+    With --from, nothing is planted: canaries.json is made from another tool's canaries. Those that were left out keep the number of
+    copies that they were meant to have.
     """
+    if given.from_ is not None:
+        if given.corpus is not None or given.source_format is not None:
+            raise InputError(
+                "--from reads canaries that were planted already; leave out CORPUS and --source-format"
+            )
+        _import(given, given.from_, session)
+    elif given.corpus is None or not given.format:
+        missing = "a corpus" if given.corpus is None else "--format"
+        raise InputError(f"planting needs {missing}: coalmine plant CORPUS --format F --out DIR")
+    else:
+        _plant(given, given.corpus, given.format, session)
+
+
+def _plant(given: Plant, corpus: Path, templates: list[str], session: Session) -> None:
     from coalmine.corpus.planting.planting import plant
     from coalmine.reports.terminal import planted_summary
 
-    if given.verify is not None:
-        return _verify(given.verify, session)
-    corpus, templates, out = given.corpus, given.format, given.out
-    if corpus is None or not templates or out is None:
-        missing = "a corpus" if corpus is None else "--format" if not templates else "--out"
-        raise InputError(f"planting needs {missing}: coalmine plant CORPUS --format F --out DIR")
-    session.into(out)
+    session.into(given.out)
     listed, sources = words_from(given.words), given.source_format
     made = plant(
         corpus,
         _formats(templates, listed),
-        out=out,
+        out=given.out,
         source_format=None if sources is None else _formats(sources, listed),
         options=given.columns.into(given.options),
+        withhold=PlantOptions().withhold if given.withhold is None else given.withhold,
         overwrite=given.overwrite,
         progress=session.progress(),
         record=lambda made: session.record(
@@ -94,7 +125,6 @@ def plant(given: Plant, session: Session) -> int | None:
             "warnings": [*made.warnings, *power.warnings],
         }
     )
-    return None
 
 
 def _formats(templates: list[str], words: list[str] | None) -> list[Format | str]:
@@ -115,51 +145,19 @@ def _told(canaries: CanarySet, power: Power) -> dict[str, Any]:
     }
 
 
-def _verify(directory: Path, session: Session) -> int:
-    from coalmine.corpus.planting.verifying import verify_planted
-    from coalmine.reports.terminal import verification_summary
-
-    found = verify_planted(directory, progress=session.progress())
-    session.say(verification_summary(found))
-    session.document(found)
-    return 0 if found.ok else 2
-
-
-class Import(Arguments, frozen=True, kw_only=True):
-    """What `coalmine import` takes."""
-
-    file: Annotated[
-        Path,
-        typer.Argument(
-            help="memaudit-manifest.json, a SecretsSet of TensorFlow Privacy as JSON, or a table with text, in_out and copies."
-        ),
-    ]
-    out: Annotated[Path, out_option("Directory for canaries.json.")]
-    format: Annotated[
-        str | None, format_option("The format that all texts are members of, if there is one.")
-    ] = None
-    words: Words = None
-    options: ImportOptions
-    overwrite: Annotated[bool, Option("Replace the canaries.json that is there.")] = False
-
-
-@command("import")
-def import_(given: Import, session: Session) -> None:
-    """Make a canaries.json from another tool's canaries, for `coalmine expose` and `coalmine membership`.
-
-    Canaries that were left out keep the number of copies that they were meant to have. A table is a CSV, JSON Lines or a JSON list
-    of objects. Writes DIR/canaries.json, readable by you only.
-    """
+def _import(given: Plant, file: Path, session: Session) -> None:
+    """Make a canaries.json from another tool's canaries."""
     from coalmine.corpus.planting.importing import import_canaries
     from coalmine.corpus.planting.manifest import MANIFEST_NAME
     from coalmine.reports.terminal import imported_summary
     from coalmine.storage.files import make_directory, read_bytes
 
     session.into(given.out, MANIFEST_NAME, recorded=False)
-    secret = None
-    if given.format is not None:
-        [secret] = formats_from([given.format], words_from(given.words))
-    imported = import_canaries(given.file, options=given.options, format=secret)
+    templates = given.format or []
+    if len(templates) > 1:
+        raise InputError("--from takes one --format, of which all texts are members")
+    secret = next(iter(formats_from(templates, words_from(given.words))), None)
+    imported = import_canaries(file, format=secret, withhold=given.withhold)
     canaries, path = imported.canaries, make_directory(given.out) / MANIFEST_NAME
     # A run that was killed after it had written the very same file is not in the way.
     if path.exists() and not given.overwrite and read_bytes(path, "the manifest") != canaries.to_bytes():

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from coalmine.cli.streams import write_stderr
+from coalmine.cli.output import write_stderr
 from coalmine.visible import visible
 
 if TYPE_CHECKING:

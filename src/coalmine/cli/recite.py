@@ -8,22 +8,12 @@ from typing import Annotated
 import typer
 
 from coalmine.audits.recitation.options import RecitationOptions
-from coalmine.cli.options import Loading, out_option
+from coalmine.cli.options import LoadedModel, Reveal, Running, Source, out_option
 from coalmine.cli.output import noted, placed
-from coalmine.cli.runner import Session, command
+from coalmine.cli.runner import Session
 from coalmine.cli.taking import Arguments, Part
-from coalmine.engines.options import EngineOptions
 from coalmine.errors import InputError
-from coalmine.models.options import LoadOptions
 from coalmine.records.options import Option
-
-_TWO = 2
-
-
-class LoadingAsTrained(Loading, frozen=True, kw_only=True):
-    """How a model is loaded that reads texts in its own context."""
-
-    options: Annotated[LoadOptions, Part(("kind", "device", "device_map", "precision"))]
 
 
 class Recite(Arguments, frozen=True, kw_only=True):
@@ -33,22 +23,27 @@ class Recite(Arguments, frozen=True, kw_only=True):
         list[str],
         typer.Argument(
             metavar="MODEL... INDEX",
-            help="A model, or with --family several, and last the index that `coalmine index --tokenizer MODEL` wrote.",
+            help="A model, or several of growing size, and last the index that `coalmine data index --tokenizer MODEL` wrote.",
         ),
     ]
-    family: Annotated[bool, Option("Several models of growing size: adds the trend with size.")] = False
     baseline: Annotated[str | None, Option("A model that was not trained on this corpus.")] = None
-    options: RecitationOptions
     out: Annotated[
         Path | None,
         out_option("Directory for the results; default: MODEL-audit/recitation, of the first MODEL."),
     ] = None
-    loading: LoadingAsTrained
-    running: EngineOptions
-    reveal: Annotated[bool, Option("Show and keep the text of examples; without it they are masked.")] = False
+    reveal: Reveal = False
+    options: Annotated[
+        RecitationOptions,
+        Part(
+            (*("suffix", "contexts", "lengths", "max_sequences", "tries", "beam", "near", "seed"),),
+            title="What is asked",
+        ),
+    ]
+    source: Source = None
+    loading: LoadedModel
+    running: Running
 
 
-@command("recite")
 def recite(given: Recite, session: Session) -> None:
     """Measure which share of sequences of the training data a model completes word for word.
 
@@ -61,7 +56,8 @@ def recite(given: Recite, session: Session) -> None:
     from coalmine.corpus.index.queries import CorpusIndex
 
     *names, index = given.models_and_index
-    _check_number(names, family=given.family)
+    if not names:
+        raise InputError("recite needs a model and an index; give both, the index last")
     session.beside(names[0], "recitation", RESULT_FILE, SEQUENCES_FILE)
     opened = CorpusIndex.open(index, progress=session.progress())
     result = recite(
@@ -89,14 +85,3 @@ def recite(given: Recite, session: Session) -> None:
         placed("Results", session.directory),
     )
     session.document(result)
-
-
-def _check_number(names: list[str], *, family: bool) -> None:
-    if not names:
-        raise InputError("recite needs a model and an index; give both, the index last")
-    if len(names) > 1 and not family:
-        raise InputError(
-            f"{len(names)} models were given; add --family to compare them, or give one model and the index"
-        )
-    if family and len(names) < _TWO:
-        raise InputError("--family compares several models; give two or more, and the index last")

@@ -11,13 +11,15 @@ import typer
 
 from coalmine.cli.options import out_option
 from coalmine.cli.output import placed
-from coalmine.cli.runner import Session, command
+from coalmine.cli.runner import Session
 from coalmine.cli.taking import Arguments
 from coalmine.errors import InputError
 from coalmine.records.options import Option
 from coalmine.visible import visible
 
 if TYPE_CHECKING:
+    from coalmine.audits.comparison.records import Comparison
+    from coalmine.evidence.run import Located
     from coalmine.reports.findings import Finding
     from coalmine.reports.reported import ReportedRun
 
@@ -47,9 +49,11 @@ class Report(Arguments, frozen=True, kw_only=True):
     """What `coalmine report` takes."""
 
     runs: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(
-            metavar="RUN...", help="Directories with results, such as a model's, or result files."
+            metavar="[LABEL=]RUN...",
+            help="Directories with results, such as a model's, or result files. Several models are compared; those with the same label "
+            "are trainings of one kind with different seeds, as in plain=runs/a plain=runs/b, and RUN may then be a pattern.",
         ),
     ]
     out: Annotated[
@@ -60,15 +64,34 @@ class Report(Arguments, frozen=True, kw_only=True):
         ReportFormat.HTML
     )
     reveal: Annotated[bool, Option("Show the texts of canaries and of what came out (html).")] = False
+    utility: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--utility",
+            help="Once for each RUN, in order: a number, a file with one number per line for each document, or own. "
+            "Default: the validation loss of each training.",
+            rich_help_panel="Comparing models",
+        ),
+    ] = None
+    comparison: Annotated[
+        Path | None,
+        typer.Option(
+            "--comparison",
+            help="Directory for comparison.json: the differences with their significance, and the Pareto frontier.",
+            rich_help_panel="Comparing models",
+        ),
+    ] = None
 
 
-@command("report")
 def report(given: Report, session: Session) -> None:
     """Put the results of one or more runs on one page: the verdict, the findings, the figures and the record.
 
     The page is one file that loads nothing. What was not tested and what could not be measured is listed as such. Results of
-    several models become one report that compares them.
+    several models become one report that compares them: utility against exposure. Runs with the same canaries are compared canary by
+    canary. Only several trainings on each side, given by labels, can show that one way of training is to be preferred.
     """
+    from coalmine.audits.comparison.records import COMPARISONS
+    from coalmine.audits.comparison.runs import labeled_runs
     from coalmine.audits.runs import read_runs
     from coalmine.reports.reported import reported
     from coalmine.storage.files import check_place
@@ -80,7 +103,12 @@ def report(given: Report, session: Session) -> None:
         if target.is_dir():
             target /= DEFAULT_NAMES[kind]
         check_place(target)
-    reports = reported(read_runs(*given.runs))
+    labels, paths = labeled_runs(given.runs)
+    runs, compared = read_runs(*paths), None
+    if any(labels) or given.utility or given.comparison is not None:
+        compared = _compared(given, labels, paths, session)
+        runs = (runs[0].with_added(COMPARISONS, compared), *runs[1:])
+    reports = reported(runs)
     written = _write(reports, target, kind, reveal=given.reveal)
     for one in reports:
         session.say(f"{visible(one.name)}: {visible(one.conclusion.sentence)}")
@@ -91,8 +119,35 @@ def report(given: Report, session: Session) -> None:
             "report": str(target),
             "written": [str(path) for path in written],
             "verdicts": [one.conclusion.sentence for one in reports],
+            "comparison": None if compared is None else compared.document,
         }
     )
+
+
+def _compared(
+    given: Report, labels: list[str | None], paths: list[Path], session: Session
+) -> Located[Comparison]:
+    """The runs compared with what was said of them, shown, and written where that is wanted."""
+    from coalmine.audits.comparison.records import COMPARISONS
+    from coalmine.audits.comparison.report import comparison_in_words, pairs_table, runs_table
+    from coalmine.audits.comparison.runs import compare_runs
+    from coalmine.evidence.run import Located
+
+    directory = given.comparison
+    if directory is not None:
+        session.into(directory, COMPARISONS.file)
+    found = compare_runs(paths, labels=labels, utility=given.utility or ())
+    session.say(
+        runs_table(found).terminal(found.runs),
+        "",
+        pairs_table(found).terminal(found.pairs),
+        "",
+        *comparison_in_words(found),
+    )
+    if directory is not None:
+        session.say(placed("Comparison", COMPARISONS.save(directory, found)))
+        session.record(manifests=sorted({run.manifest_sha256 for run in found.runs}))
+    return Located(directory or Path(COMPARISONS.file), found)
 
 
 def _write(reports: Sequence[ReportedRun], target: Path, kind: ReportFormat, *, reveal: bool) -> list[Path]:

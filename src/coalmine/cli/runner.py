@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import inspect
+import platform
+import re
 import sys
+import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand
 
-from coalmine.cli.output import Output
-from coalmine.cli.run_record import RUN_FILE, RunClock, identity_of, memory_of
-from coalmine.cli.taking import Arguments, takes
+from coalmine.cli.main import LOOK
+from coalmine.cli.output import UNREAD, Output
+from coalmine.cli.taking import Arguments, Part, takes
 from coalmine.errors import InputError
+from coalmine.records.run_record import RUN_RECORDS, SCHEMA
 
 if TYPE_CHECKING:
     from coalmine.engines.engine import Engine
@@ -24,19 +30,9 @@ if TYPE_CHECKING:
     from coalmine.engines.options import EngineOptions
     from coalmine.models.options import LoadOptions
 
-ANSWERS_FILE = "answers.sqlite"
-_LOOK: dict[str, Any] = {
-    "add_completion": False,
-    "pretty_exceptions_enable": False,
-    "rich_markup_mode": None,
-}
-app = typer.Typer(
-    name="coalmine",
-    help="Measures what a language model remembers of its training data.",
-    epilog="Start with `coalmine demo`. Exit codes: 0 done, 1 a policy is broken, 2 not measurable, or wrong usage or input, "
-    "70 a bug in coalmine.",
-    **_LOOK,
-)
+RUN_FILE, ANSWERS_FILE = RUN_RECORDS.file, "answers.sqlite"
+_HIDDEN = "(not recorded)"
+_PACKAGES = ("coalmine", "numpy", "scipy", "torch", "safetensors", "pyarrow")
 
 
 class Printing(Arguments, frozen=True, kw_only=True):
@@ -61,8 +57,8 @@ class Session(Output):
     def __init__(self, given: Any, printing: Printing) -> None:
         super().__init__(json=printing.json, quiet=printing.quiet)
         self.directory = Path()
-        self._given, self._clock = given, RunClock()
-        self._models: list[Any] = []
+        self._given, self._models = given, list[Any]()
+        self._started_at, self._began = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
 
     def into(self, directory: Path, *files: str, recorded: bool = True) -> None:
         """Let results go into a directory where these files and run.json can be written; one that is new and stays empty is removed."""
@@ -85,10 +81,8 @@ class Session(Output):
         """A model; with the first of them, the command gets the sole use of the directory for results."""
         from coalmine.storage.directories import sole_use
 
-        loading = self._given.loading
-        options = getattr(loading, "options", loading)
-        source = getattr(loading, "source", None)
-        made = loaded(where, options, source, answers=self.directory / ANSWERS_FILE)
+        source = getattr(self._given, "source", None)
+        made = loaded(where, self._given.loading, source, answers=self.directory / ANSWERS_FILE)
         if not self._models:
             self.held.enter_context(sole_use(self.directory))
         self._models.append(made)
@@ -111,8 +105,20 @@ class Session(Output):
         """Write run.json, as the last of the files; `facts` are the seeds, hashes and counts of this command."""
         if "engine" in self.__dict__:
             facts |= {"engine": self._given.running.engine, "threads": self._given.running.threads}
-        facts |= identity_of(*self._models) | memory_of(*self._models)
-        self._clock.save(directory or self.directory, **facts)
+        found = {
+            "schema": SCHEMA,
+            "command": ["coalmine", *_without_seed_of_noise(sys.argv[1:])],
+            "started_at": self._started_at,
+            "elapsed_seconds": round(time.monotonic() - self._began, 3),
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+            "versions": {name: found for name in _PACKAGES if (found := _version(name)) is not None},
+            **({"not_read": list(UNREAD)} if UNREAD else {}),
+            **facts,
+            **identity_of(*self._models),
+            **memory_of(*self._models),
+        }
+        RUN_RECORDS.save(directory or self.directory, found)
         if "ledger" in self.__dict__:
             self.ledger.forget()
 
@@ -134,44 +140,72 @@ def loaded(
     return model.given(source)
 
 
-def command(
-    name: str, within: typer.Typer = app
-) -> Callable[[Callable[[Any, Session], int | None]], Callable[..., int]]:
-    """Register a function as a command: it takes a record, whose fields become arguments and options, and the session.
+def made_command(name: str, function: Callable[[Any, Session], int | None]) -> TyperCommand:
+    """The command of a function: it takes a record, whose fields become arguments and options, and the session.
 
     What it returns is the exit code, and None is 0.
     """
+    record = inspect.signature(function, eval_str=True).parameters["given"].annotation
+    fields: list[tuple[str, Any]] = [
+        ("given", record),
+        ("printing", Annotated[Printing, Part(title="Output")]),
+    ]
+    everything = msgspec.defstruct(record.__name__, fields, bases=(Arguments,), frozen=True, kw_only=True)
 
-    def registered(function: Callable[[Any, Session], int | None]) -> Callable[..., int]:
-        record = inspect.signature(function, eval_str=True).parameters["given"].annotation
-        fields: list[tuple[str, Any]] = [("given", record), ("printing", Printing)]
-        everything = msgspec.defstruct(record.__name__, fields, bases=(Arguments,), frozen=True, kw_only=True)
+    def run(taken: Any) -> int:
+        session = Session(taken.given, taken.printing)
+        with session.held:
+            return function(taken.given, session) or 0
 
-        def run(taken: Any) -> int:
-            session = Session(taken.given, taken.printing)
-            with session.held:
-                return function(taken.given, session) or 0
-
-        run.__name__, run.__doc__ = function.__name__, function.__doc__
-        run.__annotations__ = {"taken": everything, "return": int}
-        return within.command(name)(takes(run))
-
-    return registered
-
-
-def group(name: str, says: str, kind: type[TyperGroup] = TyperGroup) -> typer.Typer:
-    """A command that has commands, and without one shows its help."""
-    made = typer.Typer(cls=kind, help=says, **_LOOK)
-
-    @made.callback(invoke_without_command=True)
-    def _(context: typer.Context) -> None:
-        show_help(context)
-
-    app.add_typer(made, name=name)
-    return made
+    run.__name__, run.__doc__ = function.__name__, function.__doc__
+    run.__annotations__ = {"taken": everything, "return": int}
+    alone = typer.Typer(**LOOK)
+    alone.command(name, cls=_Command)(takes(run))
+    return typer.main.get_command(alone)  # type: ignore[return-value]  # of one command
 
 
-def show_help(context: typer.Context) -> None:
-    """Show the help of a command that was given none of its own commands."""
-    if context.invoked_subcommand is None:
-        sys.stdout.write(context.get_help() + "\n")
+class _Command(TyperCommand):
+    """A command whose help has its options under the titles of their records."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Arguments first, then options without a title, then each title."""
+        groups: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        for one in self.get_params(ctx):
+            shown = one.get_help_record(ctx)
+            if shown is not None:
+                usual = "Arguments" if one.param_type_name == "argument" else "Options"
+                groups.setdefault(getattr(one, "rich_help_panel", None) or usual, []).append(shown)
+        for title, rows in groups.items():
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+
+def identity_of(*models: Any) -> dict[str, Any]:
+    """How often the identity of models at endpoints was checked, for the record; empty if all models are local."""
+    from coalmine.models.protocols import RemoteModel
+
+    checks = [model.checks() if isinstance(model, RemoteModel) else None for model in models]
+    return {"identity": checks} if any(checks) else {}
+
+
+def memory_of(*models: Any) -> dict[str, Any]:
+    """What was done because memory ran out, for the record; empty if it never did in this process."""
+    notes = [note for model in models if (note := getattr(model, "memory_note", None))]
+    return {"memory": notes} if notes else {}
+
+
+def _without_seed_of_noise(arguments: list[str]) -> list[str]:
+    """The command line without the number that the noise of a private training is made from.
+
+    >>> _without_seed_of_noise(["train", "--training", "dp_seed=7", "--training=dp-seed=7"])
+    ['train', '--training', 'dp_seed=(not recorded)', '--training=dp-seed=(not recorded)']
+    """
+    return [re.sub(r"((?:^|=)\s*dp[_-]seed\s*=).*", rf"\1{_HIDDEN}", one) for one in arguments]
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -1,24 +1,22 @@
-"""`coalmine scan`: find the secrets that are already in a corpus."""
+"""`coalmine data scan`: find the secrets that are already in a corpus."""
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from coalmine.cli.options import (
+    Corpus,
     CorpusFields,
-    OptionalCorpus,
     Overwrite,
     format_option,
     formats_from,
     out_option,
 )
 from coalmine.cli.output import noted, placed
-from coalmine.cli.runner import Session, command
-from coalmine.cli.taking import Arguments
+from coalmine.cli.runner import Session
+from coalmine.cli.taking import Arguments, Part
 from coalmine.corpus.secrets.natural import NaturalOptions
-from coalmine.errors import InputError
 from coalmine.records.options import Option
 from coalmine.visible import visible
 
@@ -30,9 +28,9 @@ _SHOWN = 10
 
 
 class ScanArguments(Arguments, frozen=True, kw_only=True):
-    """What `coalmine scan` takes."""
+    """What `coalmine data scan` takes."""
 
-    corpus: OptionalCorpus = None
+    corpus: Corpus
     out: Annotated[Path, out_option("Directory for scan.json and the secrets that were found.")]
     kinds: Annotated[str | None, Option("Kinds to look for, such as ssn,card,email; default: all.")] = None
     format: Annotated[
@@ -44,24 +42,12 @@ class ScanArguments(Arguments, frozen=True, kw_only=True):
     index: Annotated[
         Path | None, Option("An index of CORPUS; copies of each secret are counted anywhere in it too.")
     ] = None
-    records: Annotated[
-        Path | None,
-        Option("Instead of a scan: a CSV or JSON table of records; one of its fields is the secret."),
-    ] = None
-    template: Annotated[
-        str | None,
-        Option('With --records: the sentence that asks, such as "the phone number of {name} is {phone}".'),
-    ] = None
-    field: Annotated[
-        str | None, Option("With --records: the column that is secret; default: the last of the sentence.")
-    ] = None
-    options: NaturalOptions
+    options: Annotated[NaturalOptions, Part(("seed",))]
     reveal: Annotated[bool, Option("Show the secrets and the names of users on the terminal.")] = False
     overwrite: Overwrite = False
     columns: CorpusFields
 
 
-@command("scan")
 def scan(given: ScanArguments, session: Session) -> None:
     """Find secrets in a corpus: personal numbers, payment cards, accounts, addresses, phone numbers, keys, and your own formats.
 
@@ -69,32 +55,17 @@ def scan(given: ScanArguments, session: Session) -> None:
     DIR/distinct.jsonl, DIR/secrets.json and, with --user-field, DIR/users.jsonl, which hold the secrets and are readable by you only.
     What chance alone would let pass is shown beside what was found. Well-known examples, such as 078-05-1120, are counted apart.
 
-    DIR/secrets.json is a manifest like canaries.json, for `coalmine expose` and `coalmine extract --verify`: each secret in its own
-    context, with references of its kind that do not occur in the corpus. With --records, no corpus is scanned: each row of a table
-    is asked for one of its fields, and a CORPUS only counts the copies.
+    DIR/secrets.json is a manifest like canaries.json, for `coalmine expose` and `coalmine extract`: each secret in its own
+    context, with references of its kind that do not occur in the corpus.
     """
-    from coalmine.corpus.planting.manifest import SECRETS_NAME
-
-    session.into(given.out, SECRETS_NAME)
-    if given.records is not None or given.template is not None:
-        _records(given, session)
-    elif given.corpus is None or given.field is not None:
-        raise InputError(
-            "scan needs a corpus, or --records TABLE with --template SENTENCE, and --field belongs to these; give one of the two"
-        )
-    else:
-        _scan(given, given.corpus, session)
-
-
-def _scan(given: ScanArguments, corpus: Path, session: Session) -> None:
-    """Find the secrets of a corpus, write them down, and make canaries of them."""
     from coalmine.corpus.planting.manifest import SECRETS_NAME
     from coalmine.corpus.secrets.scanned import canaries_of_scan
     from coalmine.corpus.secrets.scanning import scan
 
+    session.into(given.out, SECRETS_NAME)
     out, formats = given.out, formats_from(given.format or [], None)
     found = scan(
-        corpus,
+        given.corpus,
         out,
         kinds=None if given.kinds is None else [name.strip() for name in given.kinds.split(",")],
         formats=formats,
@@ -104,40 +75,10 @@ def _scan(given: ScanArguments, corpus: Path, session: Session) -> None:
         progress=session.progress(),
         record=lambda made: session.record(corpus_sha256=made.corpus_sha256, seed=given.options.seed),
     )
-    made = canaries_of_scan(out, corpus, given.options, formats=formats)
+    made = canaries_of_scan(out, given.corpus, given.options, formats=formats)
     made.canaries.save(out / SECRETS_NAME)
     session.say(*_shown(found, out, reveal=given.reveal), *_measurable(made, out))
     session.document(found)
-
-
-def _records(given: ScanArguments, session: Session) -> None:
-    """Make canaries of one field of a table."""
-    from coalmine.corpus.outputs import exists_already
-    from coalmine.corpus.planting.manifest import SECRETS_NAME
-    from coalmine.corpus.secrets.people import canaries_of_records
-    from coalmine.storage.files import make_directory
-
-    if given.records is None or given.template is None:
-        raise InputError("--records TABLE and --template SENTENCE belong together; give both")
-    if given.kinds is not None or given.format is not None or given.index is not None:
-        raise InputError(
-            "--kinds, --format and --index belong to a scan of a corpus; leave them out with --records"
-        )
-    if (given.out / SECRETS_NAME).exists() and not given.overwrite:
-        raise exists_already(given.out / SECRETS_NAME)
-    made = canaries_of_records(
-        given.records,
-        given.template,
-        given.options,
-        field=given.field,
-        corpus=given.corpus,
-        fields=given.columns.fields(),
-    )
-    made.canaries.save(make_directory(given.out) / SECRETS_NAME)
-    session.record(seed=given.options.seed, manifest_sha256=made.canaries.sha256)
-    session.say(*_measurable(made, given.out))
-    kinds = Counter(str(one.kind) for one in made.canaries)
-    session.document({"secrets": len(made.canaries), "kinds": kinds, "left_out": sum(made.left_out.values())})
 
 
 def _measurable(made: NaturalCanaries, out: Path) -> list[str]:
@@ -152,7 +93,7 @@ def _measurable(made: NaturalCanaries, out: Path) -> list[str]:
     counted = f"{number:,} secret{'' if number == 1 else 's'}"
     return [
         *lines,
-        f"{counted} can be measured: `coalmine expose MODEL {place}`, and `coalmine extract MODEL --verify {place}`.",
+        f"{counted} can be measured: `coalmine expose MODEL {place}`, and `coalmine extract MODEL {place}`.",
     ]
 
 

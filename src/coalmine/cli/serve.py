@@ -12,9 +12,8 @@ from typing import Annotated
 import typer
 
 from coalmine.cli.options import Seed
-from coalmine.cli.output import Output, print_json
-from coalmine.cli.runner import Session, command
-from coalmine.cli.streams import write_stderr
+from coalmine.cli.output import Output, print_json, write_stderr
+from coalmine.cli.runner import Session
 from coalmine.cli.taking import Arguments, Part
 from coalmine.errors import InputError
 from coalmine.models.options import LoadOptions
@@ -40,7 +39,7 @@ class Serve(Arguments, frozen=True, kw_only=True):
     name: Annotated[
         str | None, Option("What clients call the model; default: the name of its directory.")
     ] = None
-    loading: Annotated[LoadOptions, Part(("device", "device_map", "precision"))]
+    loading: Annotated[LoadOptions, Part(("device",), title="How the model is loaded")]
     key_variable: Annotated[
         str | None, Option("The environment variable that holds the key that clients must send.")
     ] = None
@@ -54,7 +53,6 @@ class Serve(Arguments, frozen=True, kw_only=True):
     seed: Seed = 0
 
 
-@command("serve")
 def serve(given: Serve, session: Session) -> None:
     """Serve a local model to any client that speaks OpenAI's completions, until Ctrl-C.
 

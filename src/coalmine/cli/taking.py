@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
+from copy import copy
 from fractions import Fraction
 from functools import partial, wraps
 from pathlib import Path
@@ -23,24 +24,23 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True):
     """The base of what commands take: arguments and options, and as fields the records that several commands or Python take."""
 
 
-class Changes(NamedTuple):
-    """In the annotation of a dictionary: it gets those options of a record that are given, for presets with other defaults.
+class Part(NamedTuple):
+    """In the annotation of a record: which of its options a command offers by name, all where none is named.
 
-    `without` names those that the command has options of its own for, and `prefix` is put before the names of all.
+    `title` is above them in the help, and `prefix` is put before their names. The others, but those in `without`, are taken by `--set
+    NAME=VALUE` if `rest`. In the annotation of a dictionary, `record` says of which record it gets the options that are given: for
+    presets, which have other defaults.
     """
 
-    record: type[Options]
+    names: tuple[str, ...] = ()
+    title: str = ""
+    prefix: str = ""
+    rest: bool = True
     without: tuple[str, ...] = ()
-    prefix: str = ""
+    record: type[Options] | None = None
 
 
-class Part(NamedTuple):
-    """In the annotation of a record: which of its options a command offers, and what it puts before their names."""
-
-    names: tuple[str, ...]
-    prefix: str = ""
-
-
+_ALL = Part()
 Taken = TypeVar("Taken", bound=Arguments)
 
 
@@ -53,14 +53,35 @@ def takes(command: Callable[[Taken], int]) -> Callable[..., int]:
     [parameter] = inspect.signature(command, eval_str=True).parameters.values()
     offered = _offered_record(parameter.annotation)
 
+    known = sorted(offered.settable)
+    parameters = [*offered.parameters, *([_set_parameter(known)] if known else [])]
+
     @wraps(command)
     def filled(**given: Any) -> int:
+        given["set"] = dict(_name_and_value(text, known) for text in given.get("set") or ())
         return command(offered.value(given))
 
-    signature = inspect.Signature(offered.parameters, return_annotation=int)
+    signature = inspect.Signature(parameters, return_annotation=int)
     filled.__signature__ = signature  # type: ignore[attr-defined]  # read by inspect
-    filled.__annotations__ = {one.name: one.annotation for one in offered.parameters}
+    filled.__annotations__ = {one.name: one.annotation for one in parameters}
     return filled
+
+
+def _set_parameter(known: list[str]) -> inspect.Parameter:
+    shown = typer.Option(
+        "--set", help=f"NAME=VALUE, may be given many times: {', '.join(known)}, as Python has them."
+    )
+    return inspect.Parameter(
+        "set", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[list[str] | None, shown]
+    )
+
+
+def _name_and_value(text: str, known: list[str]) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    name = name.replace("-", "_")
+    if not equals or name not in known:
+        raise InputError(f"--set takes NAME=VALUE, where a name is one of {', '.join(known)}, got {text!r}")
+    return name, value
 
 
 class _Offered(NamedTuple):
@@ -68,47 +89,78 @@ class _Offered(NamedTuple):
 
     parameters: list[inspect.Parameter]
     value: Callable[[dict[str, Any]], Any]
+    # The names that `--set` takes.
+    settable: frozenset[str] = frozenset()
 
 
-def _offered_record(record: type[msgspec.Struct], part: Part | None = None) -> _Offered:
+def _offered_record(record: type[msgspec.Struct], part: Part = _ALL) -> _Offered:
     """A record, of which fields without help are for Python alone."""
     hints = get_type_hints(record, include_extras=True)
-    defaults = {field.name: field.default for field in msgspec.structs.fields(record)}
     offered = {}
-    for name, hint in hints.items():
-        if name in defaults and (part is None or name in part.names):
-            one = _offered(name if part is None else part.prefix + name, hint, defaults[name])
-            if one is not None:
-                offered[name] = one
+    for field in msgspec.structs.fields(record):
+        named = not part.names or field.name in part.names
+        one = _offered(part.prefix + field.name, hints[field.name], field.default)
+        if one is not None and (
+            named or (part.rest and issubclass(record, Options) and field.name not in part.without)
+        ):
+            offered[field.name] = one if named else _settable(field.name, one)
     return _Offered(
-        [parameter for one in offered.values() for parameter in one.parameters],
+        [_titled(parameter, part.title) for one in offered.values() for parameter in one.parameters],
         lambda given: record(**{name: one.value(given) for name, one in offered.items()}),
+        frozenset().union(*(one.settable for one in offered.values())),
     )
+
+
+def _settable(name: str, offered: _Offered) -> _Offered:
+    """An option that is only taken by `--set`: its text is read as the command line would read it."""
+    parameter = offered.parameters[0]
+    kind = get_args(parameter.annotation)[0]
+
+    def value(given: dict[str, Any]) -> Any:
+        text = given["set"].get(name)
+        try:
+            read = msgspec.convert(text, kind, strict=False) if isinstance(text, str) else None
+        except msgspec.ValidationError:
+            raise InputError(f"--set {name} has a value that it cannot have, got {text!r}") from None
+        return offered.value({} if text is None else {parameter.name: read})
+
+    return _Offered([], value, frozenset({name}))
+
+
+def _titled(parameter: inspect.Parameter, title: str) -> inspect.Parameter:
+    """A parameter under a title in the help, unless it has one."""
+    kind, info = get_args(parameter.annotation)
+    if not title or info.rich_help_panel:
+        return parameter
+    shown = copy(info)
+    shown.rich_help_panel = title
+    return parameter.replace(annotation=Annotated[kind, shown])
 
 
 def _offered(name: str, hint: Any, default: Any) -> _Offered | None:
     kind, *said = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    part = next((one for one in said if isinstance(one, Part)), _ALL)
     for one in said:
         if isinstance(one, Option):
             return _switched(name, one, kind, default) if one.off else _option(name, one, kind, default)
-        if isinstance(one, Changes):
-            return _changes(one)
         if isinstance(one, OptionInfo | ArgumentInfo):
             return _parameter(name, hint, default)
+    if part.record is not None:
+        return _changes(part, part.record)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and issubclass(kind, Arguments | Options):
-        return _offered_record(kind, next((one for one in said if isinstance(one, Part)), None))
+        return _offered_record(kind, part)
     return None
 
 
-def _changes(changes: Changes) -> _Offered:
-    hints = get_type_hints(changes.record)
+def _changes(part: Part, record: type[Options]) -> _Offered:
+    hints = get_type_hints(record)
     offered = {
-        changes.prefix + name: _option(changes.prefix + name, option, hints[name] | None, None)
-        for name, option in described(changes.record).items()
-        if name not in changes.without
+        part.prefix + name: _option(part.prefix + name, option, hints[name] | None, None)
+        for name, option in described(record).items()
+        if not part.names or name in part.names
     }
     return _Offered(
-        [parameter for one in offered.values() for parameter in one.parameters],
+        [_titled(parameter, part.title) for one in offered.values() for parameter in one.parameters],
         lambda given: {
             name: found for name, one in offered.items() if (found := one.value(given)) is not None
         },

@@ -1,4 +1,4 @@
-"""`coalmine train` and `coalmine finetune`: reference models from nothing, and checkpoints that are trained further."""
+"""`coalmine train`: reference models from nothing, and checkpoints that are trained further."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coalmine.audits.watching.options import WatchOptions
-from coalmine.cli.options import CorpusFields, out_option
-from coalmine.cli.run_record import RUN_FILE
-from coalmine.cli.runner import Session, command
-from coalmine.cli.streams import write_stderr
-from coalmine.cli.taking import Arguments, Changes, Part
-from coalmine.engines.options import EngineOptions
-from coalmine.errors import SomeFailedError
-from coalmine.records.options import SEED, Option
+from coalmine.cli.options import CorpusFields, Running, out_option
+from coalmine.cli.output import write_stderr
+from coalmine.cli.runner import RUN_FILE, Session
+from coalmine.cli.taking import Arguments, Part
+from coalmine.errors import InputError, SomeFailedError
+from coalmine.records.options import SEED, Option, named_values
 from coalmine.storage.files import check_places
 from coalmine.training.finetuning.options import FinetuningOptions
 from coalmine.training.options import TrainingOptions
@@ -44,32 +42,79 @@ class Train(Arguments, frozen=True, kw_only=True):
             "provenance. Give several to train a model with each."
         ),
     ] = None
+    base: Annotated[
+        Path | None,
+        Option(
+            "The directory of a causal transformers checkpoint, which is fine-tuned instead of training a preset."
+        ),
+    ] = None
     valid: Annotated[Path | None, Option("Validation corpus; without it, some documents are held out.")] = (
         None
     )
-    options: Annotated[dict[str, Any], Changes(TrainingOptions, without=("seed",))]
-    private: Annotated[dict[str, Any], Changes(PrivateOptions, prefix=PREFIX)]
     seed: Annotated[
         list[int] | None,
         Option(f"{SEED.help} Give several to train a model with each; 0 by default.", least=SEED.least),
     ] = None
-    running: Annotated[EngineOptions, Part(("engine",))]
-    watch: Annotated[Path | None, Option("canaries.json whose exposure to record during training.")] = None
-    watching: Annotated[WatchOptions, Part(("every", "method"), prefix="watch_")]
     columns: CorpusFields
+    options: Annotated[
+        dict[str, Any],
+        Part(
+            ("epochs", "batch_size", "learning_rate", "device"),
+            title="How it is trained",
+            record=TrainingOptions,
+        ),
+    ]
+    lora: Annotated[dict[str, Any], Part(("lora_rank",), title="How it is trained", record=FinetuningOptions)]
+    training: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--training",
+            help="NAME=VALUE, any other option that Python has, such as hidden=64 or dp_clip=0.5; may be given many times.",
+            rich_help_panel="How it is trained",
+        ),
+    ] = None
+    private: Annotated[
+        dict[str, Any],
+        Part(
+            ("epsilon", "noise", "delta", "unit"),
+            title="Private training",
+            prefix=PREFIX,
+            record=PrivateOptions,
+        ),
+    ]
+    watch: Annotated[
+        Path | None,
+        typer.Option(
+            "--watch",
+            help="canaries.json whose exposure to record during training.",
+            rich_help_panel="Watching",
+        ),
+    ] = None
+    watching: Annotated[WatchOptions, Part(("every",), title="Watching", prefix="watch_", rest=False)]
+    running: Running
 
 
-@command("train")
 def train(given: Train, session: Session) -> int:
-    """Train a reference model until its validation loss no longer falls.
+    """Train a reference model until its validation loss no longer falls, or with --base fine-tune a checkpoint.
 
     If it is stopped by Ctrl-C or killed, run the same command again to resume; the result has the same bytes. Writes
     model.safetensors, config.json and training.json to --out. With several presets or seeds, it trains every combination, and --engine
     processes:4 trains four at a time; if one fails, the others are still finished, and the exit code is 2.
+
+    A fine-tuning takes a fixed number of epochs, in full or with --lora-rank, and writes the model with its tokenizer, or an adapter that
+    names its base, and finetuning.json. With --dp-epsilon either trains privately: no document (or user) can change the weights by more
+    than noise hides, and card.md or training.json has the claim.
     """
+    presets, seeds = given.preset or ["char-lstm"], given.seed or [0]
+    if given.base is not None:
+        if given.preset or len(seeds) > 1 or given.watch is not None:
+            raise InputError(
+                "--base fine-tunes one checkpoint with one seed; leave out --preset, --watch and further seeds"
+            )
+        return _finetuned(given, given.base, seeds[0], session)
     from coalmine.training.trainer import directories_of_family, train, train_family
 
-    presets, seeds, watches = given.preset or ["char-lstm"], given.seed or [0], _watches(given)
+    watches = _watches(given)
     if len(presets) == len(seeds) == 1:
         session.into(given.out)
         watch = None if watches is None else watches(seeds[0])
@@ -93,18 +138,26 @@ def train(given: Train, session: Session) -> int:
     return 0 if failure is None else 2
 
 
-def _shared(given: Train | Finetune, session: Session) -> dict[str, Any]:
+def _shared(given: Train, session: Session) -> dict[str, Any]:
     """What all trainings take."""
     return {
         "out": given.out,
         "valid": given.valid,
         # If none is named, the fields that the canaries were planted with.
-        "fields": None if given.columns == CorpusFields() else given.columns.fields(),
+        "fields": given.columns.fields() if given.columns.field else None,
         "progress": session.progress(),
         "engine": given.running.engine,
-        **given.options,
-        **given.private,
+        **_changes(given),
     }
+
+
+def _changes(given: Train) -> dict[str, Any]:
+    """The options of the training that were given, each in one way."""
+    named, settings = {**given.options, **given.lora, **given.private}, named_values(given.training or ())
+    twice = next((name for name in settings if name in named or name == "seed"), None)
+    if twice is not None:
+        raise InputError(f"{twice} has an option of its own; leave it out of --training")
+    return named | settings
 
 
 def _trained(made: TrainedModel, session: Session) -> dict[str, Any]:
@@ -133,37 +186,13 @@ def _watches(given: Train) -> Callable[[int], ExposureWatch] | None:
     return lambda seed: ExposureWatch(canaries, given.watching, seed=seed)
 
 
-class Finetune(Arguments, frozen=True, kw_only=True):
-    """What `coalmine finetune` takes."""
-
-    base: Annotated[Path, typer.Argument(help="The directory of a causal transformers checkpoint.")]
-    data: Annotated[
-        Path,
-        typer.Argument(metavar="CORPUS", help="A corpus, or the directory that `coalmine plant` wrote."),
-    ]
-    out: Annotated[Path, out_option("Directory for the model, or for the adapter with --lora-rank.")]
-    valid: Annotated[Path | None, Option("Validation corpus; without it, some documents are held out.")] = (
-        None
-    )
-    options: Annotated[dict[str, Any], Changes(FinetuningOptions)]
-    private: Annotated[dict[str, Any], Changes(PrivateOptions, prefix=PREFIX)]
-    running: Annotated[EngineOptions, Part(("engine",))]
-    columns: CorpusFields
-
-
-@command("finetune")
-def finetune(given: Finetune, session: Session) -> None:
-    """Fine-tune a causal Hugging Face checkpoint on a corpus, in full or with LoRA, for a fixed number of epochs.
-
-    If it is stopped by Ctrl-C or killed, run the same command again to resume; the result has the same bytes. Writes the model with its
-    tokenizer, or with --lora-rank an adapter that names its base, and finetuning.json to --out, which every audit takes at once. With
-    --dp-epsilon it trains privately: no document (or user) can change the weights by more than noise hides, and card.md has the claim.
-    """
+def _finetuned(given: Train, base: Path, seed: int, session: Session) -> int:
     from coalmine.reports.terminal import finetuning_summary
     from coalmine.training.finetuning.tuner import finetune
 
     session.into(given.out)
-    tuned = finetune(given.base, given.data, **_shared(given, session))
+    tuned = finetune(base, given.data, seed=seed, **_shared(given, session))
     _record(tuned, session)
     session.say(finetuning_summary(tuned))
     session.document({"model": str(tuned.path), "trained_now": tuned.trained_now, "finetuning": tuned.record})
+    return 0

@@ -70,7 +70,7 @@ def _out_of_memory(error: BaseException) -> WorkerLostError | None:
     said = str(error) if isinstance(error, RuntimeError) else ""
     if isinstance(error, MemoryError) or "allocate memory" in said or "out of memory" in said:
         return WorkerLostError(
-            "a unit of work needs more memory than there is; use fewer workers or less memory each (--memory), and run the same command "
+            "a unit of work needs more memory than there is; use fewer workers or less memory each (memory), and run the same command "
             "to resume"
         )
     return None

@@ -20,7 +20,7 @@ def check_memory(workers: int, each_bytes: int) -> None:
         fit = max(1, available // (WORKER_BYTES + each_bytes))
         raise InputError(
             f"{workers} workers may need {needed / 1e9:.1f} GB of memory, and {available / 1e9:.1f} GB are available; use at most {fit} "
-            "of them (--engine processes:N), or less memory each (--memory)"
+            "of them (--engine processes:N), or less memory each (memory)"
         )
 
 

@@ -91,7 +91,7 @@ class Ray(PooledEngine):
                 raise InputError(
                     f"{number} workers on the machine {_nodes(self._ray)[node]['NodeManagerHostname']} may need "
                     f"{number * each / 1e9:.1f} GB of memory, and {memory / 1e9:.1f} GB are available to Ray there, enough for "
-                    f"{int(memory // each)}; let each use less (--memory), or start Ray there with fewer CPUs (ray start --num-cpus)"
+                    f"{int(memory // each)}; let each use less (memory), or start Ray there with fewer CPUs (ray start --num-cpus)"
                 )
 
 

@@ -76,7 +76,7 @@ def contexts_of(
     if choice == "auto" and wanted == "none":
         raise ModelError(
             "the tokenizer has neither a BOS nor an EOS token, so the context of a document is not known; set one, or choose "
-            "what texts are scored after (--context none, or --context none with --context-text)"
+            "what texts are scored after (context=none, or context=none with context_text)"
         )
     if wanted not in known:
         raise ModelError(
@@ -101,9 +101,7 @@ def check_choice(choice: str, text: str | None) -> None:
     if choice not in CHOICES:
         raise InputError(f"the context must be one of {', '.join(CHOICES)}, got {choice!r}")
     if text is not None and not text:
-        raise InputError(
-            "the text of the context is empty; leave out --context-text, or choose --context none"
-        )
+        raise InputError("the text of the context is empty; leave out context_text, or choose context=none")
 
 
 def _written(tokenizer: Any, token: int) -> str:

@@ -109,12 +109,12 @@ def _endpoint(
 ) -> Model:
     if options.chooses_context:
         raise InputError(
-            "what an endpoint scores a text after is the `context` of its TOML file (docs/guides/endpoints.md); leave out --context "
-            "and --context-text"
+            "what an endpoint scores a text after is the `context` of its TOML file (docs/guides/endpoints.md); leave out context "
+            "and context_text"
         )
     if options.kind != "auto":
         raise InputError(
-            f"an endpoint is used as what it offers, and {options.kind!r} was asked for; leave out --kind"
+            f"an endpoint is used as what it offers, and {options.kind!r} was asked for; leave out kind"
         )
     from coalmine.models.endpoints.connecting import connect, read_endpoint
 
@@ -125,8 +125,8 @@ def _plugin(where: str | os.PathLike[str], options: LoadOptions) -> Any:
     given = options.changed()
     if given and os.fspath(where).startswith(PREFIX):
         raise InputError(
-            f"{os.fspath(where)} itself decides on the kind, device, precision and context of its model; leave out --kind, --device, "
-            "--device-map, --precision, --context and --context-text"
+            f"{os.fspath(where)} itself decides on the kind, device, precision and context of its model; leave out kind, --device, "
+            "device_map, --precision, context and context_text"
         )
     return plugin_model(where, **given)
 
@@ -171,7 +171,7 @@ def _load_gguf(path: Path, options: LoadOptions) -> Any:
     _refuse_map("a model in a GGUF file", options)
     if options.kind not in {"auto", "causal"}:
         raise ModelError(
-            f"{path} is a GGUF file, which is read as a causal model, and {options.kind!r} was asked for; leave out --kind"
+            f"{path} is a GGUF file, which is read as a causal model, and {options.kind!r} was asked for; leave out kind"
         )
     from coalmine.models.transformers.causal import load_transformers
 
@@ -191,7 +191,7 @@ def _trained_here(directory: Path, options: LoadOptions) -> Any:
     kind = "pairs" if isinstance(own, PairModel) else "causal"
     if options.kind not in {"auto", kind}:
         raise ModelError(
-            f"{directory} holds a {kind} model of `coalmine train`, which cannot be used as {options.kind}; leave out --kind"
+            f"{directory} holds a {kind} model of `coalmine train`, which cannot be used as {options.kind}; leave out kind"
         )
     if not options.chooses_context:
         return own
@@ -246,14 +246,14 @@ def _refuse_context(kind: str, options: LoadOptions) -> None:
             else "masked model sees both sides of each token"
         )
         raise ModelError(
-            f"a {what}, so there is no other context to choose; leave out --context and --context-text"
+            f"a {what}, so there is no other context to choose; leave out context and context_text"
         )
 
 
 def _refuse_map(what: str, options: LoadOptions) -> None:
     if options.device_map is not None:
         raise ModelError(
-            f"{what} runs on one device, and only causal checkpoints of transformers are spread over several; leave out --device-map"
+            f"{what} runs on one device, and only causal checkpoints of transformers are spread over several; leave out device_map"
         )
 
 

@@ -58,7 +58,7 @@ class LoadOptions(Options, frozen=True, kw_only=True):
             "What a text is scored after, for causal models: auto (BOS, or end of text), bos, eot or none; docs/guides/models.md."
         ),
     ] = "auto"
-    context_text: Annotated[str | None, Option("A text that comes after --context, before each text.")] = None
+    context_text: Annotated[str | None, Option("A text that comes after context, before each text.")] = None
 
     def check(self) -> None:
         """Reject values that no model takes."""

@@ -47,7 +47,7 @@ FEWEST_RUNS = 2
 SAME_RUNS = (
     "a difference between two models is about these two, over canaries like these: with one training run per side it cannot be known "
     "whether the ways of training differ, because another seed can differ by more; train several models each way, and give the runs "
-    "of one way the same label, as in `coalmine compare plain=RUN plain=RUN other=RUN other=RUN`"
+    "of one way the same label, as in `coalmine report plain=RUN plain=RUN other=RUN other=RUN`"
 )
 PAIRED = (
     "if the models were trained alike, the two numbers of each canary could have been the other way round"

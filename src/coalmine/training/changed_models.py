@@ -16,14 +16,14 @@ from coalmine.storage.files import FileGroup, check_places, sha256_of_file, toge
 Changed = TypeVar("Changed", bound=ChangedModel)
 
 
-def document_of_change(record: type[Changed], file: str, command: str, title: str) -> Document[Changed]:
+def document_of_change(record: type[Changed], file: str, title: str) -> Document[Changed]:
     """The record of what a command makes of a model."""
     return Document(
         record=record,
         schema=CHANGES[file],
         file=file,
         title=title,
-        by=f"`coalmine {command}`",
+        by="`coalmine lab alter`",
         companions=lambda made: dict(made.files),
         # Weights are verified when they are loaded.
         verifies_companions=False,

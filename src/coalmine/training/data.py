@@ -170,7 +170,7 @@ def read_corpus(
     if by_user and fields.user is None:
         raise CorpusError(
             f"the unit of privacy is the user, and no field of {corpus} was named that says whose each document is; name it with "
-            "--user-field, or take the document as the unit"
+            "--field user=NAME, or take the document as the unit"
         )
     documents = _read(corpus, fields, by_user=by_user)
     sets = (canaries, _earlier(corpus)) if valid is None else ()

@@ -30,7 +30,6 @@ from coalmine.audits.comparison.report import (
     utility_figure,
 )
 from coalmine.audits.comparison.runs import given_utility, labeled_runs
-from coalmine.cli.main import app
 from coalmine.corpus import write_embedded_corpus
 from coalmine.errors import InputError, MissingExtraError
 from coalmine.statistics import reference_exposures
@@ -317,15 +316,6 @@ def test_losses_of_other_documents_are_not_compared(trained):
     assert None not in [run.on_frontier for run in vouched.runs]
 
 
-def test_a_comparison_without_a_figure_is_shown_all_the_same(trained, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    runs = [str(trained / name) for name in ("long", "other")]
-    with pytest.raises(InputError, match="no run has a place in the figure"):
-        app(["compare", *runs, "--figure", "frontier.json"], standalone_mode=False)
-    assert "measured on different documents" in " ".join(capsys.readouterr().out.split())
-    assert not (tmp_path / "frontier.json").exists()
-
-
 def test_runs_that_cannot_be_compared_are_refused(trained):
     with pytest.raises(InputError, match="named twice"):
         compare_runs([trained / "long", trained / "long"])
@@ -359,7 +349,10 @@ def test_the_figure_is_drawn_and_needs_no_network(trained, tmp_path, monkeypatch
 
 def test_the_command(trained, tmp_path):
     process = subprocess.run(
-        [sys.executable, "-m", "coalmine", "compare", "long", "short", "-o", str(tmp_path), "--json"],
+        [
+            *(sys.executable, "-m", "coalmine", "report", "long", "short", "--json"),
+            *("--comparison", str(tmp_path), "-o", str(tmp_path / "report.html")),
+        ],
         capture_output=True,
         text=True,
         cwd=trained,
@@ -369,7 +362,7 @@ def test_the_command(trained, tmp_path):
     assert process.returncode == 0, process.stderr
     kept = json.loads((tmp_path / "comparison.json").read_text())
     assert kept.pop("checksum")
-    assert json.loads(process.stdout) == kept
+    assert json.loads(process.stdout)["comparison"] == kept
     digests = {name: sha256_of_file(trained / f"{name}/exposure/exposure.json") for name in ("long", "short")}
     assert {run["name"]: run["exposures_sha256"] for run in kept["runs"]} == digests
     assert (tmp_path / "run.json").exists()

@@ -183,8 +183,8 @@ def test_the_command_keeps_the_documents_of_a_user_together(made, tmp_path):
     rows = [row.replace('"user ', f'"user {number // 4} ') for number, row in enumerate(rows)]
     (tmp_path / "a.jsonl").write_text("\n".join(rows))
     sizes = [part for name, size in TINY.items() for part in ("--training", f"{name}={size}")]
-    together = ("--user-field", "by", "--together", "user", *sizes)
-    ended = run("crosscheck", tmp_path / "a.jsonl", "-o", tmp_path / "out", *together)
+    together = ("--field", "user=by", "--set", "together=user", *sizes)
+    ended = run("data", "crosscheck", tmp_path / "a.jsonl", "-o", tmp_path / "out", *together)
     assert ended.code == 0, ended.said
     halves = {}
     for half, row in zip(table_of(tmp_path / "out")["half"], rows, strict=True):

@@ -187,14 +187,14 @@ def test_the_command_confirms_and_rejects(tmp_path):
     assert read_extraction(tmp_path / "results") == result
     before = sorted(place.name for place in tmp_path.iterdir())
 
-    confirmed = run("extract", tmp_path / "model", "--replay", path)
+    confirmed = run("verify", path.parent, "--model", tmp_path / "model")
     assert confirmed.code == 0, confirmed.said
-    assert confirmed.out.startswith(b"Confirmed: the 2 members found are the least surprising of 10,000")
+    assert b"Confirmed: the 2 members found are the least surprising of 10,000" in confirmed.out
     assert sorted(place.name for place in tmp_path.iterdir()) == before  # nothing was written
     with resealed(path) as altered:
         altered["found"][0]["log_perplexity_bits"] -= 1
-    rejected = run("extract", tmp_path / "model", "--replay", path, "--json")
-    assert rejected.code == 1
-    told = json.loads(rejected.out)
+    rejected = run("verify", path.parent, "--model", tmp_path / "model", "--json")
+    assert rejected.code == 2
+    [told] = json.loads(rejected.out)["replays"].values()
     assert not told["confirmed"]
     assert "at place 1 costs" in told["problems"][0]

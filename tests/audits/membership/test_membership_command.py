@@ -3,11 +3,10 @@
 import json
 
 import pytest
-import typer
 
 from audits.membership.test_membership import DIGITS, model_with_memory, planted_set
 from coalmine import Canary, CanarySet, Format, ScriptedModel, check, expose, parse_policy, read_run
-from coalmine.cli.membership import membership as command
+from coalmine.cli.main import app
 from coalmine.errors import CoalmineError
 
 
@@ -75,11 +74,8 @@ def test_five_formats_are_readable_in_a_hundred_columns(tmp_path, run, capsys, m
 
 @pytest.fixture
 def run():
-    app = typer.Typer()
-    app.command("membership")(command)
-
     def invoke(*arguments):
-        return app([str(argument) for argument in arguments], standalone_mode=False)
+        return app(["membership", *map(str, arguments)], standalone_mode=False)
 
     return invoke
 

@@ -10,7 +10,7 @@ from scipy.stats import mannwhitneyu
 from coalmine import membership_of_scores
 from coalmine.audits import membership_of_file
 from coalmine.audits.membership.score_files import read_scores
-from coalmine.cli.membership import membership as command
+from coalmine.cli.main import app
 from coalmine.errors import InputError
 from coalmine.statistics import exposures_among
 
@@ -115,11 +115,17 @@ def test_copies_make_populations_with_the_coins_of_their_own(written):
 
 def test_the_command_reads_them(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    command(scores=FOREIGN / "memaudit-report.json", out=tmp_path, json=True)
+    app(
+        ["membership", "--scores", str(FOREIGN / "memaudit-report.json"), "--out", str(tmp_path), "--json"],
+        standalone_mode=False,
+    )
     document = json.loads(capsys.readouterr().out)
     assert document["populations"][-1]["auc"]["value"] > 0.9
     assert (tmp_path / "membership.json").exists()
-    command(scores=FOREIGN / "jax-privacy-scores.json", out=tmp_path)
+    app(
+        ["membership", "--scores", str(FOREIGN / "jax-privacy-scores.json"), "--out", str(tmp_path)],
+        standalone_mode=False,
+    )
     assert "higher scores were taken to mean trained on" in " ".join(capsys.readouterr().out.split())
 
 

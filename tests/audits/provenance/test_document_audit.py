@@ -23,13 +23,13 @@ def documents(tmp_path_factory):
 
 def asked(folder, *more):
     return run(
-        "provenance", "audit", folder / "model", "--by", "document", "--suspects", folder / "suspects.txt",
+        "provenance", folder / "model", "--by", "document", "--suspects", folder / "suspects.txt",
         "--non-members", folder / "others.txt", "--out", folder / "out", "--quiet", *more,
     )  # fmt: skip
 
 
 def test_documents_of_plain_text_are_audited_with_an_index(documents):
-    run("index", documents / "suspects.txt", "--out", documents / "index", "--quiet")
+    run("data", "index", documents / "suspects.txt", "--out", documents / "index", "--quiet")
     done = asked(documents, "--index", documents / "index", "--reference", documents / "reference.txt")
     assert done.code == 0, done.said
     found = read_provenance(documents / "out")
@@ -41,7 +41,7 @@ def test_documents_of_plain_text_are_audited_with_an_index(documents):
 
 
 def test_an_index_of_another_corpus_is_refused(documents):
-    run("index", documents / "reference.txt", "--out", documents / "another", "--quiet")
+    run("data", "index", documents / "reference.txt", "--out", documents / "another", "--quiet")
     done = asked(documents, "--index", documents / "another")
     assert done.code == 2
     assert "of another corpus than those of the audit" in done.said

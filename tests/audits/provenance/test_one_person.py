@@ -52,7 +52,7 @@ def asked(models, name, texts, *more):
         ]
         (folder / f"{side}.jsonl").write_text("\n".join(rows))
     done = run(
-        "provenance", "audit", models / "model", "--by", "person", "--suspects", folder / "before.jsonl",
+        "provenance", models / "model", "--by", "person", "--suspects", folder / "before.jsonl",
         "--non-members", folder / "after.jsonl", "--reference-model", models / "base", "--out", folder / "out", *more,
     )  # fmt: skip
     assert done.code == 0, done.said
@@ -67,7 +67,7 @@ def asked(models, name, texts, *more):
     [
         ((), "40 texts that may have been used were compared with 40 of the same person"),
         (
-            ("--thread-field", "thread"),
+            ("--field", "thread=thread"),
             "20 threads that may have been used were compared with 20 of the same",
         ),
     ],
@@ -146,12 +146,11 @@ def test_what_cannot_be_asked_of_one_person(models):
             audit_provenance(model, users, by="person")
     done = run(
         "provenance",
-        "audit",
         models / "model",
         "--suspects",
         models / "used" / "before.jsonl",
-        "--thread-field",
-        "thread",
+        "--field",
+        "thread=thread",
     )
     assert done.code == 2
     assert "leave it out, or add --by person" in done.said

@@ -321,9 +321,8 @@ def test_the_command_finds_the_same(trained, users, audited, tmp_path):
     for name, some in (("s", users.suspects), ("n", NON_MEMBERS), ("r", REFERENCE)):
         rows = [{"user": user.name, "text": text.text} for user in some for text in user.texts]
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (tmp_path / "members.txt").write_text("\n".join(NAMES))
     given = ["--suspects", tmp_path / "s.jsonl", "--non-members", tmp_path / "n.jsonl"]
-    given += ["--reference", tmp_path / "r.jsonl", "--members", tmp_path / "members.txt"]
+    given += ["--reference", tmp_path / "r.jsonl"]
     out = tmp_path / "audit"
     done = run("provenance", folder / "model", *given, "--shadows", "2", "--out", out)
     assert done.code == 0
@@ -335,7 +334,6 @@ def test_the_command_finds_the_same(trained, users, audited, tmp_path):
     ]
     again = run(
         "provenance",
-        "audit",
         folder / "model",
         *given,
         "--fit",
@@ -367,7 +365,7 @@ def test_terminal_report_and_gate_say_the_same_of_one_result(
     (tmp_path / "policy.toml").write_text("[provenance]\nno_user_found = true\n")
     given = ["--suspects", tmp_path / "s.jsonl", "--non-members", tmp_path / "n.jsonl"]
     out = tmp_path / "audit"
-    said = run("provenance", "audit", folder / "model", *given, "--fit", folder / "fit", "--out", out).said
+    said = run("provenance", folder / "model", *given, "--fit", folder / "fit", "--out", out).said
     assert terminal in " ".join(said.split())
     assert page in " ".join(run("report", out, "-o", tmp_path / "report.html").said.split())
     assert run("check", out, "--policy", tmp_path / "policy.toml").code == gate

@@ -6,15 +6,13 @@ import math
 
 import pytest
 import torch
-import typer
 from pyarrow import parquet
-from typer.testing import CliRunner
 
+from cli.in_process import run
 from coalmine import ScriptedModel, recite
 from coalmine.audits.recitation import answers as recitation_answers
 from coalmine.audits.recitation.display import in_plain_words
 from coalmine.audits.recitation.measure import masked_text
-from coalmine.cli.recite import recite as command
 from coalmine.corpus import build_index, embedded_documents
 from coalmine.engines.ledger import Ledger
 from coalmine.errors import InputError, ModelOutputError, NoNumberError, NotMeasurableError
@@ -487,25 +485,21 @@ def test_a_context_that_nothing_is_long_enough_for_is_said(learned, index):
 
 def test_the_command_shows_masks_and_writes(learned, index, tmp_path):
     save_model(tmp_path / "model", learned._network, learned.tokenizer)
-    app = typer.Typer()
-    app.command()(command)
-    model = str(tmp_path / "model")
-    options = ["--contexts", "5,20", "--suffix", "10", "--lengths", "40", "--per-bucket", "40"]
+    model = tmp_path / "model"
+    options = ["--contexts", "5,20", "--suffix", "10", "--lengths", "40", "--set", "per_bucket=40"]
 
-    def run(*arguments):
-        return CliRunner().invoke(app, [*arguments, str(index.path), *options])
+    def asked(*arguments):
+        return run("recite", *arguments, index.path, *options)
 
-    shown = run(model, "--baseline", model)
-    assert shown.exit_code == 0, shown.output
-    assert "model (2) (baseline)" in shown.stdout
-    assert "know it" not in shown.stdout
+    shown = asked(model, "--baseline", model)
+    assert shown.code == 0, shown.said
+    assert "model (2) (baseline)" in shown.said
+    assert "know it" not in shown.said
     assert {path.name for path in (tmp_path / "model-audit" / "recitation").iterdir()} == {
         "recitation.json", "sequences.parquet", "run.json",
     }  # fmt: skip
-    assert "--family" in str(run(model, model).exception)
-    assert "two or more" in str(run(model, "--family").exception)
-    assert "0.5 is usual" in str(run(model, "--chance", "2", "--out", str(tmp_path / "refused")).exception)
+    assert "0.5 is usual" in asked(model, "--set", "chance=2", "--out", tmp_path / "refused").said
     assert not (tmp_path / "refused").exists()
-    document = json.loads(run(model, "--json", "--quiet", "--reveal").stdout)
+    document = json.loads(asked(model, "--json", "--quiet", "--reveal").out)
     assert document["schema"] == "coalmine.recitation/2"
     assert document["examples"][0]["suffix"] in OFTEN

@@ -70,7 +70,7 @@ def test_processes_give_the_same_bytes_also_if_one_of_them_is_killed(made, tmp_p
 
 def test_a_command_that_was_killed_resumes_on_another_engine(made, fork_server, tmp_path):
     command = ["recite", "first", "index", "--contexts", "5,20", "--suffix", "10", "--lengths", "40"]
-    command += ["--per-bucket", "400", "--quiet"]
+    command += ["--set", "per_bucket=400", "--quiet"]
 
     def run(out, engine, *, kill=False):
         child = fork_server.start([*command, "-o", out, "--engine", engine], cwd=made)

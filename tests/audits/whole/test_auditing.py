@@ -145,7 +145,7 @@ def test_what_was_not_given_is_said_on_the_page(world, tmp_path):
     review = audit(made(), at / "train.jsonl", tmp_path / "audit", minutes=1, timing=still())
     left_out = {one.name: one.why for one in review.steps if one.status == "not_applicable"}
     assert left_out["documents"] == "no held-out text was given to compare with (--held-out)"
-    assert left_out["users"] == "it was not said which field names the user of a text (--user-field)"
+    assert left_out["users"] == "it was not said which field names the user of a text (--field user=NAME)"
     assert left_out["canaries-exposure"] == "no manifest of planted canaries was given (--canaries)"
     (found,) = reported([read_run(tmp_path / "audit")])
     assert found.conclusion.sentence == (

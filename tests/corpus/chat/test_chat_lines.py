@@ -318,7 +318,7 @@ def test_strings_of_conversations_that_are_not_read_are_counted(tmp_path):
         assert [one.text for one in read_documents(spoken)] == ["hi"]
     with warnings.catch_warnings():
         warnings.simplefilter("default")
-        ended = run("index", path, "-o", tmp_path / "index", "--tokenizer", "bytes")
+        ended = run("data", "index", path, "-o", tmp_path / "index", "--tokenizer", "bytes")
     assert ended.code == 0, ended.said
     assert ended.said.count("warning: 10 strings of the conversations") == 1
     with pytest.warns(UnreadWarning, match=counted):

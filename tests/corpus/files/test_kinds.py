@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
-from coalmine.cli.main import app
+from cli.in_process import run
 from coalmine.corpus import Fields, build_index, read_documents
 from coalmine.corpus.files import kinds
 from coalmine.corpus.files.corpora import CorpusKind, Edits, Insertion
@@ -65,8 +64,8 @@ def test_an_index_counts_in_every_kind(make_corpus, tmp_path, suffix):
 
 
 def test_help_and_messages_list_every_kind(make_corpus):
-    for command in ("plant", "index", "dedup"):
-        shown = CliRunner().invoke(app, [command, "--help"]).output
+    for command in (["plant"], ["data", "index"], ["data", "dedup"]):
+        shown = run(*command, "--help").said
         assert all(kind.suffix in shown for kind in KINDS)
     with pytest.raises(
         kinds.CorpusError, match=r"which has no fields.* or use \.jsonl, \.csv, \.parquet or \.tsv"

@@ -1,27 +1,22 @@
 """The commands of the index, as a user gives them."""
 
+import contextlib
+import io
 import json
 import stat
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from coalmine.cli import dedup, index
+from coalmine.cli.main import app
 from coalmine.errors import InputError, ModelError
 from coalmine.models import WordTokenizer
 from models.tiny_transformers import byte_level
 
-app = typer.Typer()
-app.command("index")(index.index)
-app.command("count")(index.count)
-app.command("dedup")(dedup.dedup)
-
 
 def run(*arguments):
-    result = CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.stdout
+    with contextlib.redirect_stdout(io.StringIO()) as shown:
+        app([*map(str, arguments)], standalone_mode=False)
+    return shown.getvalue()
 
 
 @pytest.fixture
@@ -32,17 +27,15 @@ def corpus(tmp_path, monkeypatch):
 
 
 def test_index_then_count(corpus, tmp_path):
-    made = json.loads(run("index", corpus, "-o", "index", "--json", "--quiet"))
+    made = json.loads(run("data", "index", corpus, "-o", "index", "--json", "--quiet"))
     assert (made["documents"], made["tokens"]) == (3, len((tmp_path / corpus).read_bytes()) - 3)
-    shown = run("count", "index", "the cat", "dog", "--places", "2")
+    shown = run("data", "count", "index", "the cat", "dog", "--places", "2")
     assert [line.split() for line in shown.splitlines()[1:]] == [
         ["2", "the", "cat", "1:0,", "2:0"],
         ["0", "dog"],
     ]
     found = json.loads(
-        run(
-            "count", "index", "the cat flew", "--longest", "--places", "1", "--json", "--quiet", "--no-verify"
-        )
+        run("data", "count", "index", "the cat flew", "--longest", "--places", "1", "--json", "--quiet")
     )
     assert found["texts"] == [
         {
@@ -61,58 +54,64 @@ def test_index_then_count(corpus, tmp_path):
     run_record = json.loads((tmp_path / "index" / "run.json").read_text())
     assert run_record["corpus_sha256"] == made["corpus"]["sha256"]
     # The same again finds it done, with the file that the command left in it.
-    assert "Indexed 3 documents" in run("index", corpus, "-o", "index")
+    assert "Indexed 3 documents" in run("data", "index", corpus, "-o", "index")
 
 
 def test_hostile_text_is_inert(corpus):
-    run("index", corpus, "-o", "index", "--quiet")
-    shown = run("count", "index", "[bold]\x1b[2J")
+    run("data", "index", corpus, "-o", "index", "--quiet")
+    shown = run("data", "count", "index", "[bold]\x1b[2J")
     assert "\x1b[2J" not in shown
     assert "[bold]\\x1b[2J" in shown
 
 
 def test_texts_from_a_file_and_the_export_of_what_is_repeated(corpus, tmp_path):
-    run("index", corpus, "-o", "index", "--quiet")
+    run("data", "index", corpus, "-o", "index", "--quiet")
     (tmp_path / "texts.txt").write_text("the\n\ncat\n")
-    found = json.loads(run("count", "index", "--texts-file", "texts.txt", "--json", "--quiet"))
+    found = json.loads(run("data", "count", "index", "--texts-file", "texts.txt", "--json", "--quiet"))
     assert [(row["text"], row["count"]) for row in found["texts"]] == [("the", 3), ("cat", 2)]
     (tmp_path / "texts.txt").write_bytes(b"\xef\xbb\xbfthe\r\n\r\ncat\r\n")
-    assert json.loads(run("count", "index", "--texts-file", "texts.txt", "--json", "--quiet")) == found
-    run("count", "index", "--repeated", "7", "--at-least", "2", "--out", "repeated.jsonl")
+    assert (
+        json.loads(run("data", "count", "index", "--texts-file", "texts.txt", "--json", "--quiet")) == found
+    )
+    run("data", "count", "index", "--repeated", "7", "--at-least", "2", "--out", "repeated.jsonl")
     rows = [json.loads(line) for line in (tmp_path / "repeated.jsonl").read_text().splitlines()]
     assert [(row["text"], row["count"]) for row in rows] == [("he cat ", 2), ("the cat", 2)]
     assert stat.S_IMODE((tmp_path / "repeated.jsonl").stat().st_mode) == 0o600
     for wrong in (["index"], ["index", "a", "--repeated", "3"], ["index", "--repeated", "3"]):
         with pytest.raises(InputError):
-            run("count", *wrong)
+            run("data", "count", *wrong)
 
 
 def test_the_tokens_of_a_model(corpus, tmp_path):
     (tmp_path / "model").mkdir()
     tokenizer = WordTokenizer(["cat", "end", "ran", "sat", "the"])
     (tmp_path / "model" / "config.json").write_text(json.dumps({"tokenizer": tokenizer.to_dict()}))
-    made = json.loads(run("index", corpus, "-o", "index", "--tokenizer", "model", "--json", "--quiet"))
+    made = json.loads(
+        run("data", "index", corpus, "-o", "index", "--tokenizer", "model", "--json", "--quiet")
+    )
     assert (made["tokenizer"]["kind"], made["tokens"]) == ("words", 9)
-    assert json.loads(run("count", "index", "the cat", "--json", "--quiet"))["texts"][0]["count"] == 2
+    assert json.loads(run("data", "count", "index", "the cat", "--json", "--quiet"))["texts"][0]["count"] == 2
 
 
 def test_dedup(corpus, tmp_path):
     (tmp_path / corpus).write_text(
         "a text that is longer than twenty bytes\n" * 2 + "another one\nanother one\n"
     )
-    shown = run("dedup", corpus, "-o", "out", "--exact", "20")
+    shown = run("data", "dedup", corpus, "-o", "out", "--exact", "20")
     assert "Documents: 4 before, 2 after" in shown
     assert (
         tmp_path / "out" / "corpus.txt"
     ).read_text() == "a text that is longer than twenty bytes\nanother one\n"
-    report = json.loads(run("dedup", "out/corpus.txt", "-o", "again", "--exact", "20", "--json", "--quiet"))
+    report = json.loads(
+        run("data", "dedup", "out/corpus.txt", "-o", "again", "--exact", "20", "--json", "--quiet")
+    )
     assert (report["exact"]["parts"], report["near"]["documents"]) == (0, 0)
-    only_near = json.loads(run("dedup", corpus, "-o", "near", "--no-exact", "--json", "--quiet"))
+    only_near = json.loads(run("data", "dedup", corpus, "-o", "near", "--no-exact", "--json", "--quiet"))
     assert only_near["exact"] is None
     with pytest.raises(InputError, match="nothing to do"):
-        run("dedup", corpus, "-o", "none", "--no-exact", "--no-near")
+        run("data", "dedup", corpus, "-o", "none", "--no-exact", "--no-near")
     with pytest.raises(InputError, match="'one' or 'none'"):
-        run("dedup", corpus, "-o", "none", "--keep", "two")
+        run("data", "dedup", corpus, "-o", "none", "--keep", "two")
 
 
 TAMPERED = {
@@ -137,22 +136,23 @@ def test_a_tampered_tokenizer_is_refused_and_leaves_no_index(corpus, tmp_path, c
     change(tokenizer)
     path.write_text(json.dumps(tokenizer))
     with pytest.raises(ModelError) as refused:
-        run("index", corpus, "-o", "index", "--tokenizer", "model")
+        run("data", "index", corpus, "-o", "index", "--tokenizer", "model")
     assert "\n" not in str(refused.value)
     assert not (tmp_path / "index").exists()
     path.write_text(whole)
-    run("index", corpus, "-o", "index", "--tokenizer", "model")
+    run("data", "index", corpus, "-o", "index", "--tokenizer", "model")
 
 
 def test_what_a_tokenizer_was_last_used_for_does_not_cut_documents(corpus, tmp_path):
     byte_level().save_pretrained(tmp_path / "model")
     path = tmp_path / "model" / "tokenizer.json"
-    run("index", corpus, "-o", "whole", "--tokenizer", "model")
+    run("data", "index", corpus, "-o", "whole", "--tokenizer", "model")
     cut = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
     path.write_text(json.dumps({**json.loads(path.read_text()), "truncation": cut}))
-    run("index", corpus, "-o", "index", "--tokenizer", "model")
+    run("data", "index", corpus, "-o", "index", "--tokenizer", "model")
     counts = [
-        json.loads(run("count", where, " ran", "--json", "--quiet"))["texts"] for where in ("whole", "index")
+        json.loads(run("data", "count", where, " ran", "--json", "--quiet"))["texts"]
+        for where in ("whole", "index")
     ]
     assert counts[0] == counts[1]
     assert counts[0][0]["count"] == 1

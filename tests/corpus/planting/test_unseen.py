@@ -57,8 +57,8 @@ def test_what_other_formats_and_the_template_are_made_of_is_seen(corpus, tmp_pat
 
 def test_a_model_has_tokens_for_characters_that_only_withheld_canaries_have(corpus, tmp_path):
     """All that works with other canaries works with these."""
-    small = ["--hidden", "8", "--embedding", "4", "--epochs", "1", "--layers", "1"]
-    few = ["--repeat", "1,2", "--canaries", "8", "--references", "20", "--unseen", "40"]
+    small = ["--training", "hidden=8", "--training", "embedding=4", "--epochs", "1", "--training", "layers=1"]
+    few = ["--repeat", "1,2", "--canaries", "8", "--references", "20", "--set", "unseen=40"]
     planting = ["plant", corpus, "-f", "{unseen:2}!", "-o", tmp_path / "out", *few]
     for arguments in (planting, ["train", tmp_path / "out", "-o", tmp_path / "model", *small]):
         ended = run(*arguments)
@@ -76,7 +76,7 @@ def test_a_model_has_tokens_for_characters_that_only_withheld_canaries_have(corp
     ended = run("extract", tmp_path / "model", "-f", "{unseen:2}!", "--words", tmp_path / "out" / "canaries.json", "-o", tmp_path / "e")  # fmt: skip
     assert ended.code == 0, ended.said
     assert run("report", tmp_path / "audit", tmp_path / "out", "-o", tmp_path / "report.html").code == 0
-    assert run("plant", "--verify", tmp_path / "out").code == 0
+    assert run("verify", tmp_path / "out").code == 0
 
 
 @pytest.mark.parametrize("make", [byte_level, metaspace, byte_fallback, unigram, word_pieces])

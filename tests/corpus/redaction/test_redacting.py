@@ -412,10 +412,10 @@ def test_bad_input_is_refused_in_one_sentence(tmp_path, changes, says):
 
 def test_the_command_takes_actions_for_your_own_formats(tmp_path):
     (tmp_path / "a.txt").write_text(f"employee 004711 {SECRETS['email']}\nand more\n")
-    given = ("-f", "employee {digits:6}", "--mask", "format", "--others", "keep")
-    assert run("redact", tmp_path / "a.txt", "-o", tmp_path / "out", *given).code == 0
+    given = ("-f", "employee {digits:6}", "--mask", "format", "--set", "others=keep")
+    assert run("data", "redact", tmp_path / "a.txt", "-o", tmp_path / "out", *given).code == 0
     assert texts_of(tmp_path / "out" / "corpus.txt") == [f"[format] {SECRETS['email']}", "and more"]
-    refused = run("redact", tmp_path / "a.txt", "-o", tmp_path / "no", "--mask", "format")
+    refused = run("data", "redact", tmp_path / "a.txt", "-o", tmp_path / "no", "--mask", "format")
     assert (refused.code, b"none was given" in refused.err) == (2, True)
 
 

@@ -93,10 +93,10 @@ def test_the_secrets_are_in_private_files_only(corpus, tmp_path):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         held = any(number in path.read_text() for number in NUMBERS)
         assert held == (path.name in {"occurrences.jsonl", "distinct.jsonl"})
-    shown = run("scan", corpus, "-o", tmp_path / "shown", "--user-field", "by").said
+    shown = run("data", "scan", corpus, "-o", tmp_path / "shown", "--field", "user=by").said
     assert not any(number in shown for number in [*NUMBERS, *ADDRESSES])
     assert "•••-••-••••" in shown
-    shown = run("scan", corpus, "-o", tmp_path / "revealed", "--user-field", "by", "--reveal").said
+    shown = run("data", "scan", corpus, "-o", tmp_path / "revealed", "--field", "user=by", "--reveal").said
     assert NUMBERS[1] in shown
     assert "ann " in shown
 
@@ -256,7 +256,7 @@ def test_fields_that_are_not_searched_are_named(tmp_path, suffix):
         rows.append({"text": "hello", "late": "219-09-9998"})
     path = tmp_path / f"mail{suffix}"
     path.write_bytes(rows_as(rows, suffix))
-    ended = run("scan", path, "-o", tmp_path / "out")
+    ended = run("data", "scan", path, "-o", tmp_path / "out")
     assert ended.code == 0, ended.said
     not_searched = {".jsonl": ["title", "late"], ".csv": ["more", "by", "title"], ".parquet": ["title"]}[
         suffix

@@ -342,7 +342,7 @@ def test_planted_pairs_are_exposed_and_withheld_ones_are_not(translator, tmp_pat
     assert abs(result["log_perplexity_bits"] - expected) < 1e-3
 
     verified = document(
-        "extract", directory, "--verify", planted.manifest, "--top", "20", "--out", tmp_path / "extraction"
+        "extract", directory, planted.manifest, "--top", "20", "--out", tmp_path / "extraction"
     )
     ranks = {result["canary_id"]: result["rank"] for result in results}
     for found in verified["canaries"]:

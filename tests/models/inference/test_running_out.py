@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from coalmine.cli.run_record import memory_of
+from coalmine.cli.runner import memory_of
 from coalmine.engines.failures import run_unit
 from coalmine.engines.units import Unit
 from coalmine.errors import WorkerLostError

@@ -212,7 +212,7 @@ def test_texts_that_a_template_changes_are_refused():
 
 def test_a_chosen_context_contradicts_a_frame():
     model = from_transformers(network_of(chatml()), chatml(), context="eot")
-    with pytest.raises(InputError, match="leave out --context"):
+    with pytest.raises(InputError, match="leave out context"):
         expose(model, canaries_of())
 
 

@@ -195,9 +195,9 @@ def test_a_card_that_was_edited_is_noticed(trained, tmp_path):
 
 
 def test_the_seed_of_the_noise_is_in_no_file_and_files_have_their_modes(trained, planted, tmp_path):
-    options = [f"--{name.replace('_', '-')}={value}" for name, value in PRIVATE.items() if name != "dp_seed"]
+    options = [part for name, value in PRIVATE.items() for part in ("--training", f"{name}={value}")]
     out = tmp_path / "model"
-    assert run("train", planted.corpus.parent, "-o", out, *options, "--dp-seed", str(SEED)).code == 0
+    assert run("train", planted.corpus.parent, "-o", out, *options).code == 0
     for content in files_of(out).values():
         assert str(SEED).encode() not in content
     assert b"(not recorded)" in (out / "run.json").read_bytes()
@@ -315,7 +315,7 @@ def test_users_are_units(tmp_path):
     )
     assert same.record.privacy.units == 3
     with pytest.raises(
-        CorpusError, match=r"no field of .* says whose each document is; name it with --user-field"
+        CorpusError, match=r"no field of .* says whose each document is; name it with --field user"
     ):
         train(tmp_path / "corpus.jsonl", out=tmp_path / "other", **options)
     with pytest.raises(CorpusError, match="it was not said whose each document is; give users"):

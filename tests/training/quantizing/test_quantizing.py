@@ -94,9 +94,9 @@ def test_a_checkpoint_is_rewritten_shard_by_shard_without_its_code(theirs, tmp_p
 
 def test_the_data_of_the_training_is_still_known(tmp_path):
     (tmp_path / "corpus.txt").write_text("a small text of few words\n" * 40)
-    small = ["--hidden", "8", "--embedding", "4", "--epochs", "1"]
+    small = ["--training", "hidden=8", "--training", "embedding=4", "--epochs", "1"]
     assert run("train", tmp_path / "corpus.txt", "-o", tmp_path / "model", *small).code == 0
-    ended = run("quantize", tmp_path / "model", "--values", "16", "-o", tmp_path / "out", "--json")
+    ended = run("lab", "alter", tmp_path / "model", "--values", "16", "-o", tmp_path / "out", "--json")
     said = load_model(tmp_path / "out").describe()
     assert ended.code == 0
     assert said["trained_on_sha256"] == load_model(tmp_path / "model").describe()["trained_on_sha256"]

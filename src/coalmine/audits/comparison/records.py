@@ -113,7 +113,7 @@ COMPARISONS = Document(
     schema=SCHEMA,
     file="comparison.json",
     title="comparison",
-    by="`coalmine compare`",
+    by="`coalmine report`",
     mode=PUBLIC,
     name_is_common=True,
 )

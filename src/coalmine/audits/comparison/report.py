@@ -195,7 +195,9 @@ def _across(runs: Sequence[Run]) -> AcrossRuns | None:
     # Comparing reads runs, which needs the registry that this module is imported by.
     from coalmine.audits.comparison.runs import compare_exposed
 
-    comparison = compare_exposed(runs)
+    # With labels and utilities, where `coalmine report` was given some.
+    given = (run.first(COMPARISONS) for run in runs)
+    comparison = next((one for one in given if one is not None), None) or compare_exposed(runs)
     if comparison is None:
         return None
     figure = utility_figure(comparison)
@@ -204,8 +206,8 @@ def _across(runs: Sequence[Run]) -> AcrossRuns | None:
         figures=() if figure is None else (figure,),
         statements=tuple(f"{pair.statement}." for pair in comparison.pairs[:MOST_PAIRS]),
         notes=(
-            *((f"And {more:,} more pairs: `coalmine compare` lists them.",) if more > 0 else ()),
-            "This is what `coalmine compare` reports, whose options the notes mention.",
+            *((f"And {more:,} more pairs: `coalmine report --comparison` lists them.",) if more > 0 else ()),
+            "`compare_runs` in Python has the options that the notes mention.",
             *(f"{text[:1].upper()}{text[1:]}." for text in comparison.warnings),
         ),
     )

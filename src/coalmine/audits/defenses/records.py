@@ -302,7 +302,7 @@ BENCHES = Document(
     schema=SCHEMA,
     file=RESULT_FILE,
     title="defenses",
-    by="`coalmine defend`",
+    by="`coalmine lab defend`",
     again=_again,
     other_models=TRAININGS_FOLDER,
     origin=Origin(
@@ -312,7 +312,7 @@ BENCHES = Document(
         ],
     ),
 )
-"""defenses.json: `run.all(BENCHES)` gives the result of `coalmine defend` in a run."""
+"""defenses.json: `run.all(BENCHES)` gives the result of `coalmine lab defend` in a run."""
 
 
 def read_bench(path: str | os.PathLike[str]) -> Bench:

@@ -104,7 +104,7 @@ CROSSCHECKS = Document(
     schema=SCHEMA,
     file=RESULT_FILE,
     title="crosscheck",
-    by="`coalmine crosscheck`",
+    by="`coalmine data crosscheck`",
     others={
         DOCUMENTS_FILE: "what both models say about every document: numbers, no text",
     },

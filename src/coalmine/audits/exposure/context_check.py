@@ -93,8 +93,8 @@ def _matters(found: PairedAreas) -> bool:
 
 
 def _in_words(name: str, chosen: Context, other: Context, found: PairedAreas, counts: tuple[int, ...]) -> str:
-    advice = f"--context {other.choice}" + (
-        "" if other.text else " and no --context-text" if chosen.text else ""
+    advice = f"--set context={other.choice}" + (
+        "" if other.text else " and no context_text" if chosen.text else ""
     )
     return (
         f"it matters what {name} is scored after: {counts[0]} planted canaries stand out from {counts[1]} others with an AUC of "
@@ -114,7 +114,7 @@ def _cut_otherwise(model: Model, chosen: Context, canaries: CanarySet) -> list[s
         return []
     sentence = (
         f"{len(wrong)} of {len(canaries)} canaries are cut into other tokens after {chosen.text!r} than alone, and are scored as they are "
-        "cut alone; end --context-text where a token ends, such as with a line break"
+        "cut alone; end context_text where a token ends, such as with a line break"
     )
     return [sentence]
 

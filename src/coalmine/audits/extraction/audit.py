@@ -58,7 +58,7 @@ def hidden_member(text: str, template: str, canaries: CanarySet | None) -> str:
 
 EXTRACTION = Audit(
     name="extraction",
-    command="coalmine extract --verify",
+    command="coalmine extract",
     documents=(EXTRACTIONS, VERIFIED),
     measures=report.measures,
     rules=report.RULES,

@@ -197,7 +197,7 @@ class IndexedCorpus:
             if sha256 == index.manifest.corpus.sha256:
                 return cls(index, role.replace("_", "-"))  # type: ignore[arg-type]  # the name of a group
         raise InputError(
-            f"the index {index.path} is of another corpus than those of the audit; make one of the suspects with `coalmine index`"
+            f"the index {index.path} is of another corpus than those of the audit; make one of the suspects with `coalmine data index`"
         )
 
 

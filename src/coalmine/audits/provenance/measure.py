@@ -198,7 +198,10 @@ def _planned(
         scaling=options.scaling,
         frequencies=table.ranks(model.tokenizer.size) if known else None,
     )
-    classifier, why = None, "there is no audit classifier; train shadow models with `coalmine provenance fit`"
+    classifier, why = (
+        None,
+        "there is no audit classifier; train shadow models with `coalmine provenance --only-fit`",
+    )
     if fit is not None and options.queries is None:
         classifier, why = fit.classifier_for(work.histogram)
     elif (
@@ -236,7 +239,7 @@ def _absent(
             "the target ranks every token, so that all are listed; look at the likeliest few with --top"
         )
     if fit is None:
-        absent["shadows"] = "there are no shadow models; train them with `coalmine provenance fit`"
+        absent["shadows"] = "there are no shadow models; train them with `coalmine provenance --only-fit`"
     elif not shadows:
         absent["shadows"] = fit.no_shadows or "the shadow models do not cut texts into the target's tokens"
     if reference is None and not shadows:

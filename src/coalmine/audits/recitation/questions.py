@@ -168,7 +168,7 @@ def check_tokens(models: Sequence[Model], index: CorpusIndex) -> None:
         if not same:
             raise InputError(
                 f"the index holds tokens of kind {index.tokenizer.kind!r} that are not those of {model.name!r}; index the corpus with "
-                "the model's own: `coalmine index CORPUS -o INDEX --tokenizer MODEL`"
+                "the model's own: `coalmine data index CORPUS -o INDEX --tokenizer MODEL`"
             )
 
 

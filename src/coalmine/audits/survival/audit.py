@@ -8,7 +8,7 @@ from coalmine.evidence.audit import Audit
 
 SURVIVAL = Audit(
     name="survival",
-    command="coalmine survive",
+    command="coalmine lab survive",
     # What was trained elsewhere cannot be checked any more, so that no report misses it.
     is_missed=False,
     documents=(SURVIVALS,),

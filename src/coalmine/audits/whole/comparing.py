@@ -33,7 +33,7 @@ def no_users(subject: Subject) -> str | None:
     """It must be known whose texts these are, and others must have written the held-out text."""
     field, held_out = subject.inputs.fields.user, subject.gathered.held_out
     if field is None:
-        return "it was not said which field names the user of a text (--user-field)"
+        return "it was not said which field names the user of a text (--field user=NAME)"
     if held_out is None:
         return "no held-out text by other users was given to compare with (--held-out)"
     if not subject.gathered.training.users:

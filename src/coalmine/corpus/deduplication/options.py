@@ -1,4 +1,4 @@
-"""What can be chosen about deduplication: `DedupOptions`, filled by `deduplicate` and by `coalmine dedup`."""
+"""What can be chosen about deduplication: `DedupOptions`, filled by `deduplicate` and by `coalmine data dedup`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be chosen about an index: `IndexOptions`, filled by `build_index` and by `coalmine index`."""
+"""What can be chosen about an index: `IndexOptions`, filled by `build_index` and by `coalmine data index`."""
 
 from __future__ import annotations
 

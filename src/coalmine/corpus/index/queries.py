@@ -273,10 +273,10 @@ def load_manifest(folder: Path) -> IndexManifest:
     if not path.is_file():
         if (folder / UNITS_FILE).is_file():
             raise CorpusError(
-                f"the index {folder} was not finished; run the same `coalmine index` again to resume"
+                f"the index {folder} was not finished; run the same `coalmine data index` again to resume"
             )
         raise CorpusError(
-            f"{folder} is not an index: it has no {MANIFEST_FILE}; make one with `coalmine index`"
+            f"{folder} is not an index: it has no {MANIFEST_FILE}; make one with `coalmine data index`"
         )
     manifest = INDEXES.alone(path)
     shards = manifest.shards

@@ -454,7 +454,7 @@ MANIFESTS = Document(
     file=MANIFEST_NAME,
     title="canaries",
     names=r"(canaries|secrets)\.json",
-    by="`coalmine plant`, `coalmine import`, `coalmine dedup`, `coalmine scan`",
+    by="`coalmine plant`, `coalmine plant --from`, `coalmine data dedup`, `coalmine data scan`",
     others={
         "corpus.*": "the corpus with canaries, with the file type and compression of the original",
         "earlier-canaries.json": "the manifest of the canaries that the corpus already held, for the new corpus",

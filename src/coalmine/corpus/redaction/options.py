@@ -1,4 +1,4 @@
-"""What can be chosen about redaction: `RedactOptions`, filled by `redact` and by `coalmine redact`, and the action for each kind."""
+"""What can be chosen about redaction: `RedactOptions`, filled by `redact` and by `coalmine data redact`, and the action for each kind."""
 
 from __future__ import annotations
 

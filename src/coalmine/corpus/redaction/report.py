@@ -70,7 +70,7 @@ REDACTIONS = Document(
     schema=SCHEMA,
     file=REPORT_FILE,
     title="redaction",
-    by="`coalmine redact`",
+    by="`coalmine data redact`",
     companions=lambda report: {
         report.corpus: report.sha256_after,
         **({} if report.canaries is None else {report.canaries.manifest: report.canaries.manifest_sha256}),

@@ -188,7 +188,7 @@ SCANS = Document(
     schema=SCHEMA,
     file=SCAN_FILE,
     title="scan for secrets",
-    by="`coalmine scan`",
+    by="`coalmine data scan`",
     others={
         OCCURRENCES_FILE: "one line for each place of a secret, with its text",
         DISTINCT_FILE: "one line for each distinct secret, with its copies",
@@ -265,7 +265,7 @@ def _lines(path: Path, record: type[_Line]) -> Iterator[_Line]:
         stream = open(path, "rb")  # noqa: SIM115 - closed below
     except OSError as error:
         raise InputError(
-            f"{path} cannot be read: {error.strerror}; run `coalmine scan` again to make it"
+            f"{path} cannot be read: {error.strerror}; run `coalmine data scan` again to make it"
         ) from None
     with stream:
         for number, line in enumerate(stream, 1):
@@ -273,5 +273,5 @@ def _lines(path: Path, record: type[_Line]) -> Iterator[_Line]:
                 yield decode_json(line, record)
             except UndecodableError as problem:
                 raise InputError(
-                    f"{path}, line {number} is damaged ({problem}); run `coalmine scan` again to make it"
+                    f"{path}, line {number} is damaged ({problem}); run `coalmine data scan` again to make it"
                 ) from None

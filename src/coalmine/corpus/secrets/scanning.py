@@ -256,5 +256,5 @@ def _opened(index: CorpusIndex | str | os.PathLike[str] | None, progress: Progre
 def _check_index(index: CorpusIndex, made: Scan) -> None:
     if index.manifest.corpus.sha256 != made.corpus_sha256:
         raise InputError(
-            f"the index {index.path} is not one of {made.corpus}, but of a file with other content; make one with `coalmine index`"
+            f"the index {index.path} is not one of {made.corpus}, but of a file with other content; make one with `coalmine data index`"
         )

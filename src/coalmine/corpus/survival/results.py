@@ -155,7 +155,7 @@ SURVIVALS = Document(
     schema=SCHEMA,
     file="survival.json",
     title="survival check",
-    by="`coalmine survive`, `check_survival`",
+    by="`coalmine lab survive`, `check_survival`",
     origin=Origin(
         manifests=lambda record: [record.manifest_sha256 or None],
         canaries=lambda record: [
@@ -169,7 +169,7 @@ SURVIVALS = Document(
 
 
 def read_survival(path: str | os.PathLike[str]) -> Survival:
-    """Read the survival.json that `check_survival` or `coalmine survive` wrote.
+    """Read the survival.json that `check_survival` or `coalmine lab survive` wrote.
 
     >>> read_survival("model-audit/survival/survival.json").ok  # doctest: +SKIP
     True

@@ -278,7 +278,7 @@ def _before_changing(directory: Path, files: Sequence[str]) -> TrainingFacts:
 
 
 def finetuning_of(directory: Path) -> TrainingFacts:
-    """How a transformers checkpoint or an adapter was fine-tuned, if `coalmine finetune` did so, also before it was quantized."""
+    """How a transformers checkpoint or an adapter was fine-tuned, if `coalmine train --base` did so, also before it was quantized."""
     from coalmine.models.transformers.model_files import ADAPTER_FILE, ADAPTER_WEIGHTS_FILE, checkpoint_files
 
     path = directory / FINETUNING_FILE

@@ -328,7 +328,7 @@ def _check_reads_forward(model: PreTrainedModel) -> None:
     if (logits[0] - logits[1]).abs().max() > closeness * logits.abs().max():
         raise ModelError(
             f"{type(model).__name__} sees the tokens that come after a position, so it is not a causal language model (but a masked one, "
-            "or its config lacks is_decoder); save it, and measure it with `coalmine expose --kind masked`, or use from_masked"
+            "or its config lacks is_decoder); save it, and measure it with `coalmine expose --set kind=masked`, or use from_masked"
         )
 
 

@@ -157,8 +157,8 @@ class ChatTemplate:
         """What the content of a frame's turn comes after in training; `tokens` is the model's own tokenizer."""
         if self.context_chosen:
             raise InputError(
-                "these canaries are turns of conversations, and the chat template says what comes before them; leave out --context and "
-                "--context-text"
+                "these canaries are turns of conversations, and the chat template says what comes before them; leave out context and "
+                "context_text"
             )
         marker = marker_beside(frame.conversation(""))
         text = self._rendered(frame.conversation(marker))

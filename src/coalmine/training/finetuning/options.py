@@ -29,7 +29,7 @@ _CHOICES = {
 class FinetuningOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that decides the weights, apart from the base and the data; two runs with equal options end alike.
 
-    `finetune` and `coalmine finetune` take these. `clip`, the norm of gradients, has no unit; losses are in bits.
+    `finetune` and `coalmine train --base` take these. `clip`, the norm of gradients, has no unit; losses are in bits.
 
     >>> FinetuningOptions(lora_rank=8).rate
     0.0005

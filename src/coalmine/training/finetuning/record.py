@@ -64,7 +64,7 @@ FINETUNINGS = Document(
     schema=SCHEMA,
     file=RECORD_FILE,
     title="fine-tuning",
-    by="`coalmine finetune`",
+    by="`coalmine train --base`",
     others={
         "adapter_model.safetensors": "the weights of LoRA; without it, the files of the whole model as transformers names them",
         UNITS_FILE: "a fine-tuning that is not finished; its state is in `unfinished-*.npz`",

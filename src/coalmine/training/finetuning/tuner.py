@@ -1,4 +1,4 @@
-"""`finetune`: a causal Hugging Face checkpoint, trained further on a corpus: what `coalmine finetune` calls."""
+"""`finetune`: a causal Hugging Face checkpoint, trained further on a corpus: what `coalmine train --base` calls."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def units_of(documents: int, users: Sequence[str] | None, unit: str) -> list[Int
     if users is None:
         raise CorpusError(
             "the unit of privacy is the user, and the corpus does not say whose each document is; name its user field with "
-            "--user-field, or take the document as the unit"
+            "--field user=NAME, or take the document as the unit"
         )
     places: dict[str, list[int]] = {}
     for place, user in enumerate(users):

@@ -1,4 +1,4 @@
-"""What can be chosen about quantization: `QuantizeOptions`, filled by `quantize` and by `coalmine quantize`."""
+"""What can be chosen about quantization: `QuantizeOptions`, filled by `quantize` and by `coalmine lab alter`."""
 
 from __future__ import annotations
 

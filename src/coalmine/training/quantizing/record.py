@@ -55,6 +55,5 @@ class Quantization(ChangedModel, frozen=True, kw_only=True):
 QUANTIZATIONS = document_of_change(
     Quantization,
     QUANTIZATION_FILE,
-    "quantize",
     "quantization",
 )

@@ -1,4 +1,4 @@
-"""What can be chosen about unlearning: `UnlearnOptions`, filled by `unlearn` and by `coalmine unlearn`."""
+"""What can be chosen about unlearning: `UnlearnOptions`, filled by `unlearn` and by `coalmine lab alter`."""
 
 from __future__ import annotations
 

@@ -67,6 +67,5 @@ class Unlearning(ChangedModel, frozen=True, kw_only=True):
 UNLEARNINGS = document_of_change(
     Unlearning,
     UNLEARNING_FILE,
-    "unlearn",
     "unlearning",
 )

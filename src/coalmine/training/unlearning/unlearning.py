@@ -1,4 +1,4 @@
-"""Unlearning documents from a reference model: what `coalmine unlearn` calls."""
+"""Unlearning documents from a reference model: what `coalmine lab alter` calls."""
 
 from __future__ import annotations
 

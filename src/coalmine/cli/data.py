@@ -1,0 +1,399 @@
+"""`coalmine data redact`, `dedup`, `index`, `count` and `crosscheck`: what a corpus holds, and corpora without some of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from coalmine.audits.disagreement.options import CrosscheckOptions
+from coalmine.cli.options import (
+    Corpus,
+    CorpusFields,
+    Overwrite,
+    Running,
+    Training,
+    format_option,
+    out_option,
+)
+from coalmine.cli.output import noted, placed
+from coalmine.cli.runner import Session
+from coalmine.cli.taking import Arguments, Part
+from coalmine.corpus.deduplication.options import DedupOptions
+from coalmine.corpus.index.options import IndexOptions
+from coalmine.corpus.redaction.options import RedactOptions
+from coalmine.errors import InputError
+from coalmine.records.options import Option, named_values
+from coalmine.storage.files import check_place
+from coalmine.visible import visible
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from coalmine.corpus.deduplication.report import Deduplication
+    from coalmine.corpus.index.queries import CorpusIndex
+    from coalmine.corpus.redaction.report import Redaction
+
+Canaries = Annotated[
+    Path | None,
+    Option("The canaries.json of a planted corpus; default: the one beside CORPUS, if it belongs to it."),
+]
+
+
+class Redact(Arguments, frozen=True, kw_only=True):
+    """What `coalmine data redact` takes."""
+
+    corpus: Corpus
+    out: Annotated[Path, out_option("Directory for the new corpus and the record.")]
+    options: Annotated[RedactOptions, Part(("mask", "replace", "drop", "drop_line", "keep"))]
+    format: Annotated[
+        list[str] | None,
+        format_option("A format of your own, such as 'employee {digits:6}'; several may be given."),
+    ] = None
+    key_file: Annotated[
+        Path | None,
+        Option(
+            "A file with the key of surrogates, at least 16 bytes; without it, the variable COALMINE_REDACTION_KEY, or a random key."
+        ),
+    ] = None
+    canaries: Canaries = None
+    overwrite: Overwrite = False
+    columns: CorpusFields
+
+
+def redact(given: Redact, session: Session) -> None:
+    """Mask, replace or drop the secrets in a corpus, by kind, and record what was done without the secrets.
+
+    All kinds that `coalmine data scan` knows are masked unless something else is chosen. Writes DIR/corpus.* and DIR/redaction.json,
+    readable by you only, and for a planted corpus DIR/canaries.json. A second scan finds nothing; everything else keeps its bytes.
+    """
+    from coalmine.corpus.redaction.keys import SurrogateKey
+    from coalmine.corpus.redaction.redacting import redact
+
+    session.into(given.out)
+    report = redact(
+        given.corpus,
+        given.out,
+        key=SurrogateKey.read(given.key_file),
+        canaries=given.canaries,
+        options=msgspec.structs.replace(
+            given.options, formats=tuple(given.format or ()), fields=given.columns.fields()
+        ),
+        overwrite=given.overwrite,
+        progress=session.progress(),
+        record=lambda made: session.record(corpus_sha256=made.sha256_before),
+    )
+    if report.kinds:
+        session.say(_redacted_table(report), "")
+    session.say(*_redacted(report, given.out))
+    session.document(report)
+
+
+def _redacted_table(report: Redaction) -> Table:
+    from coalmine.evidence.tables import plain_table, rights
+
+    table = plain_table("kind", *rights("found", "masked", "replaced", "dropped"))
+    for one in sorted(report.kinds, key=lambda one: -one.found):
+        numbers = (one.found, one.masked, one.replaced, one.dropped)
+        table.add_row(one.kind, *(f"{number:,}" for number in numbers))
+    return table
+
+
+def _redacted(report: Redaction, out: Path) -> list[str]:
+    from coalmine.corpus.planting.recounting import recount_in_words
+
+    lines = [
+        f"Documents: {report.documents_before:,} before, {report.documents_after:,} after; {report.documents_changed:,} changed."
+    ]
+    lines.append(
+        f"Secrets: {report.found:,} {'was' if report.found == 1 else 'were'} redacted, and a second scan finds none."
+        if report.found
+        else "Secrets: none was found, so the new corpus is a copy."
+    )
+    if report.lines_dropped:
+        lines.append(f"Lines left out: {report.lines_dropped:,}.")
+    if report.key_fingerprint is not None:
+        lines.append(f"Surrogates: made with the key whose fingerprint is {report.key_fingerprint}.")
+    if report.canaries is not None:
+        lines.append(recount_in_words(report.canaries))
+    return [*lines, *noted(report.warnings), placed("New corpus", out / report.corpus)]
+
+
+class Dedup(Arguments, frozen=True, kw_only=True):
+    """What `coalmine data dedup` takes."""
+
+    corpus: Corpus
+    out: Annotated[Path, out_option("Directory for the new corpus and the report.")]
+    options: Annotated[DedupOptions, Part(("exact", "keep", "near"))]
+    canaries: Canaries = None
+    overwrite: Overwrite = False
+    columns: CorpusFields
+    running: Running
+
+
+def dedup(given: Dedup, session: Session) -> None:
+    """Remove repeated text and near duplicates from a corpus, and report what was removed, where and why.
+
+    Writes DIR/corpus.*, DIR/dedup.json and DIR/removed.jsonl, which has one line per removal; all are readable by you only. A
+    second run on the result finds nothing left. For a planted corpus it also writes DIR/canaries.json, with the number of copies
+    that are left of each canary: give that one to `coalmine expose`.
+    """
+    from coalmine.corpus.deduplication.deduplicating import deduplicate
+
+    session.into(given.out)
+    report = deduplicate(
+        given.corpus,
+        given.out,
+        canaries=given.canaries,
+        options=given.columns.into(given.options),
+        overwrite=given.overwrite,
+        engine=session.engine,
+        progress=session.progress(),
+        record=lambda made: session.record(seed=given.options.seed, corpus_sha256=made.sha256_before),
+    )
+    session.say(_deduplicated(report, given.out))
+    session.document(report)
+
+
+def _deduplicated(report: Deduplication, out: Path) -> str:
+    from coalmine.corpus.planting.recounting import recount_in_words
+
+    share = 100 * (1 - report.bytes_after / max(1, report.bytes_before))
+    lines = [
+        f"Documents: {report.documents_before:,} before, {report.documents_after:,} after; {share:.1f}% of the text was removed."
+    ]
+    if report.exact is not None:
+        exact = report.exact
+        kept = "all but the first copy" if exact.keep == "one" else "all copies"
+        lines.append(
+            f"Repeated text of {exact.length} bytes or more, {kept}: {exact.parts:,} parts, {exact.bytes:,} bytes "
+            f"({exact.documents_emptied:,} documents had nothing else); searches: {exact.rounds}, the last of which found nothing."
+        )
+    if report.near is not None:
+        near = report.near
+        lines.append(
+            f"Near duplicates of earlier documents (similarity {near.threshold:g} or more): {near.documents:,} documents, "
+            f"{near.bytes:,} bytes."
+        )
+    if report.canaries is not None:
+        lines.append(recount_in_words(report.canaries))
+    lines += [f"Note: {visible(warning)}" for warning in report.warnings]
+    lines.append(
+        f"New corpus: {visible(str(out / report.corpus))}; what was removed: {visible(str(out / 'removed.jsonl'))}"
+    )
+    return "\n".join(lines)
+
+
+class Index(Arguments, frozen=True, kw_only=True):
+    """What `coalmine data index` takes."""
+
+    corpus: Corpus
+    out: Annotated[Path, out_option("Directory for the index.")]
+    options: IndexOptions
+    overwrite: Annotated[bool, Option("Replace another index that is in --out.")] = False
+    columns: CorpusFields
+    running: Running
+
+
+def index(given: Index, session: Session) -> None:
+    """Index a corpus, so that `coalmine data count` and audits of recitation can look up any sequence of tokens in it.
+
+    The index holds the training data and is readable by you only. Run the same command again to resume a build that was
+    stopped.
+    """
+    from coalmine.corpus.index.building import build_index
+
+    session.into(given.out)
+    manifest = build_index(
+        given.corpus,
+        given.out,
+        options=given.columns.into(given.options),
+        overwrite=given.overwrite,
+        engine=session.engine,
+        progress=session.progress(),
+    ).manifest
+    session.record(corpus_sha256=manifest.corpus.sha256, tokenizer_sha256=manifest.tokenizer.sha256)
+    shown = visible(str(given.out))
+    session.say(
+        f"Indexed {manifest.documents:,} documents, {manifest.tokens:,} tokens ({manifest.tokenizer.kind}), "
+        f"shards: {len(manifest.shards)}.",
+        f'Index: {shown}; query it with coalmine data count {shown} "some text"',
+    )
+    session.document(manifest)
+
+
+class Count(Arguments, frozen=True, kw_only=True):
+    """What `coalmine data count` takes."""
+
+    index: Annotated[Path, typer.Argument(help="An index that `coalmine data index` made.")]
+    texts: Annotated[list[str] | None, typer.Argument(help="Texts to look up.")] = None
+    texts_file: Annotated[Path | None, Option("A file with texts to look up, one per line.")] = None
+    places: Annotated[int, Option("How many places to show per text: document and offset.", least=0)] = 0
+    longest: Annotated[bool, Option("Find the longest part of each text that occurs in the corpus.")] = False
+    repeated: Annotated[
+        int | None, Option("Instead: export all repeated sequences of this many tokens.", least=1)
+    ] = None
+    at_least: Annotated[int, Option("For --repeated: the least number of copies.", least=2)] = 2
+    out: Annotated[Path | None, out_option("For --repeated: the .jsonl file to write.")] = None
+
+
+def count(given: Count, session: Session) -> None:
+    """Count texts in an indexed corpus; overlapping copies count, and none extends over the end of a document.
+
+    With an index over a model's tokens, the tokens of the text alone are counted: inside a longer text the
+    tokenizer may split it differently. An index over bytes counts every copy.
+    """
+    from coalmine.corpus.index.queries import CorpusIndex
+
+    asked = [*(given.texts or []), *_lines(given.texts_file)]
+    if bool(asked) == (given.repeated is not None):
+        raise InputError("counting needs either texts to look up or --repeated LENGTH, and not both")
+    if given.out is not None:
+        check_place(given.out)
+    opened = CorpusIndex.open(given.index, progress=session.progress())
+    if given.repeated is not None:
+        _export(opened, given.repeated, given.at_least, given.out, session)
+        return
+    rows = _counted(opened, asked, places=given.places, longest=given.longest)
+    session.say(_counted_table(rows, longest=given.longest))
+    session.document(
+        {"index": str(given.index), "corpus_sha256": opened.manifest.corpus.sha256, "texts": rows}
+    )
+
+
+def _lines(path: Path | None) -> list[str]:
+    if path is None:
+        return []
+    from coalmine.storage.files import read_text
+
+    # As corpora are read: neither a byte order mark nor carriage returns belong to a text.
+    lines = (line.removesuffix("\r") for line in read_text(path, "the list of texts").split("\n"))
+    return [line for line in lines if line]
+
+
+def _counted(opened: CorpusIndex, asked: list[str], *, places: int, longest: bool) -> list[dict[str, Any]]:
+    counts = opened.counts(asked).tolist()
+    rows: list[dict[str, Any]] = []
+    for text, count in zip(asked, counts, strict=True):
+        row: dict[str, Any] = {"text": text, "count": count}
+        if places:
+            row["places"] = [place._asdict() for place in opened.locate(text, limit=places)]
+        if longest:
+            match = opened.longest_match(text)
+            tokens = opened.encode(text)[match.start : match.start + match.length]
+            row["longest"] = {
+                "text": opened.decode(tokens),
+                "tokens": match.length,
+                "start": match.start,
+                "count": match.count,
+                "first": None if match.first is None else match.first._asdict(),
+            }
+        rows.append(row)
+    return rows
+
+
+def _counted_table(rows: list[dict[str, Any]], *, longest: bool) -> Any:
+    from coalmine.evidence.tables import Right, plain_table
+
+    shows_places = any("places" in row for row in rows)
+    parts = ("longest part", Right("tokens")) if longest else ()
+    table = plain_table(Right("count"), "text", *parts, *(["document:offset"] if shows_places else []))
+    for row in rows:
+        cells = [f"{row['count']:,}", visible(row["text"])]
+        if longest:
+            cells += [visible(row["longest"]["text"]), f"{row['longest']['tokens']:,}"]
+        if shows_places:
+            cells.append(", ".join(f"{place['document']}:{place['offset']}" for place in row["places"]))
+        table.add_row(*cells)
+    return table
+
+
+def _export(opened: CorpusIndex, length: int, at_least: int, out: Path | None, session: Session) -> None:
+    if out is None:
+        raise InputError(
+            "exporting repeated sequences needs a file for them: --repeated LENGTH --out FILE.jsonl"
+        )
+    from coalmine.corpus.index.sampling import repeated_sequences
+    from coalmine.storage.files import PRIVATE, whole_file
+
+    found = most = 0
+    with whole_file(out, mode=PRIVATE) as temporary, open(temporary, "wb") as lines:
+        for one in repeated_sequences(opened, length, at_least=at_least, progress=session.progress()):
+            row = {
+                "text": opened.decode(one.tokens),
+                "tokens": one.tokens.tolist(),
+                "count": one.count,
+                "document": one.first.document,
+                "offset": one.first.offset,
+            }
+            lines.write(msgspec.json.encode(row) + b"\n")
+            found += 1
+            most = max(most, one.count)
+    session.say(
+        f"Sequences of {length} tokens that occur at least {at_least} times: {found:,} (the most frequent: {most:,} times).\n"
+        f"Written to {visible(str(out))}"
+    )
+    session.document(
+        {"sequences": found, "most": most, "length": length, "at_least": at_least, "file": str(out)}
+    )
+
+
+class CrosscheckArguments(Arguments, frozen=True, kw_only=True):
+    """What `coalmine data crosscheck` takes."""
+
+    corpus: Corpus
+    out: Annotated[Path, out_option("Directory for the results and the two models.")]
+    options: Annotated[CrosscheckOptions, Part(("share", "fdr", "seed"))]
+    drop: Annotated[bool, Option("Also write the corpus without the flagged documents.")] = False
+    preset: Annotated[
+        str | None,
+        Option("char-lstm by default, and translation for pairs; `coalmine train` lists the others."),
+    ] = None
+    training: Training = None
+    reveal: Annotated[
+        bool, Option("Show and keep the text over which the models disagree; without it, it is masked.")
+    ] = False
+    overwrite: Overwrite = False
+    columns: CorpusFields
+    running: Running
+
+
+def crosscheck(given: CrosscheckArguments, session: Session) -> None:
+    """Train a model on each half of a corpus, and flag the documents on which the two disagree: text that only one half has.
+
+    Writes DIR/crosscheck.json and DIR/documents.parquet, readable by you only, and the models to DIR/halves. With --drop it also writes
+    DIR/corpus.* without the flagged documents, and for a planted corpus DIR/canaries.json. Run the same command again to resume a run that
+    was stopped. What both halves have is not flagged, so this is no proof that a corpus holds no secrets.
+    """
+    from coalmine.audits.disagreement.measure import check_outputs, crosscheck
+    from coalmine.audits.disagreement.report import MOST_ROWS, flagged_table, in_plain_words
+    from coalmine.corpus.planting.recounting import recount_in_words
+
+    session.into(given.out)
+    check_outputs(given.corpus, given.out, drop=given.drop)
+    result = crosscheck(
+        given.corpus,
+        given.out,
+        given.columns.into(given.options),
+        preset=given.preset,
+        training=named_values(given.training or ()),
+        drop=given.drop,
+        reveal=given.reveal,
+        overwrite=given.overwrite,
+        engine=session.engine,
+        progress=session.progress(),
+        record=lambda made: session.record(seed=made.settings.seed, corpus_sha256=made.corpus.sha256),
+    )
+    kept = result.kept
+    if result.flagged:
+        session.say(flagged_table(result).terminal(result.flagged[:MOST_ROWS]), "")
+    session.say(
+        *in_plain_words(result),
+        *noted(result.warnings),
+        None if kept is None or kept.canaries is None else recount_in_words(kept.canaries),
+        None if kept is None else placed("New corpus", given.out / kept.name),
+        placed("Results", given.out),
+    )
+    session.document(result)
