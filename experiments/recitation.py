@@ -140,7 +140,7 @@ def main() -> None:
         },
         mode=PUBLIC,
     )
-    drawing = as_one(recitation_charts(family, whatever=True), columns=3, width=250)
+    drawing = as_one(recitation_charts(family), columns=3, width=250)
     save_drawing(drawing, FIGURES / "recitation.svg", title="Recitation", mode=PUBLIC)
 
 

@@ -182,13 +182,10 @@ def recitation_figures(run: Run) -> list[Chart]:
     return [] if document is None else recitation_charts(document)
 
 
-def recitation_charts(document: Recitation, *, whatever: bool = False) -> list[Chart]:
-    """The same for one result; with `whatever`, the share by repetitions where no quantity has two values."""
-    found = {by: _points(document, by) for by in _AXES}
-    curves = {by: rows for by, rows in found.items() if len({row[_AXES[by][1]] for row in rows}) > 1}
-    if whatever and not curves:
-        curves["repetitions"] = found["repetitions"]
-    return [_chart(document, by, rows) for by, rows in curves.items()]
+def recitation_charts(document: Recitation) -> list[Chart]:
+    """The same for one result."""
+    found = ((by, _points(document, by)) for by in _AXES)
+    return [_chart(document, by, rows) for by, rows in found if len({row[_AXES[by][1]] for row in rows}) > 1]
 
 
 def _chart(document: Recitation, by: By, rows: Rows) -> Chart:
