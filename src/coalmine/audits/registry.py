@@ -12,7 +12,7 @@ from coalmine.audits.exposure.audit import EXPOSURE
 from coalmine.audits.extraction.audit import EXTRACTION
 from coalmine.audits.membership.report import MEMBERSHIP
 from coalmine.audits.provenance.audit import PROVENANCE
-from coalmine.audits.recitation.audit import RECITATION
+from coalmine.audits.recitation.report import RECITATION
 from coalmine.audits.secrets.report import SECRETS
 from coalmine.audits.survival.audit import SURVIVAL
 from coalmine.audits.watching.audit import WATCHING

@@ -6,9 +6,21 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from coalmine.audits.recitation.records import RECITATIONS, Group, ModelFacts, Recitation, RecitationTrend
+from coalmine.audits.recitation.display import recitation_figures
+from coalmine.audits.recitation.records import (
+    RECITATIONS,
+    Example,
+    Group,
+    ModelFacts,
+    Recitation,
+    RecitationTrend,
+)
+from coalmine.evidence.audit import Audit
+from coalmine.evidence.details import Detail
 from coalmine.evidence.measures import Measure, Rule
 from coalmine.evidence.run import Run
+from coalmine.evidence.tables import Column, Table
+from coalmine.evidence.words import hidden
 from coalmine.records import Estimate
 
 # If no upper limit is above this share, hardly anything is recited.
@@ -193,4 +205,37 @@ RULES = (
         chance=_chance_above,
         also="recitation.missing",
     ),
+)
+
+
+def _details(run: Run, reveal: bool) -> Iterator[Detail]:
+    """Examples of recited text, masked unless both this report and `coalmine recite` were asked to reveal it."""
+    document = run.first(RECITATIONS)
+    if document is None or not document.examples:
+        return
+
+    def text(given: str) -> str:
+        return given if reveal and document.revealed else hidden(given)[:60]
+
+    examples: Table[Example] = Table(
+        (
+            Column("copies", lambda one: one.copies),
+            Column("context", lambda one: one.context),
+            Column("prompt", lambda one: text(one.prompt)),
+            Column("recited", lambda one: text(one.suffix)),
+            Column("by", lambda one: ", ".join(one.recited_by)),
+        )
+    )
+    title, caption = "Examples of what is recited", "Examples of recited text"
+    yield examples.detail(document.examples, section="Texts", title=title, caption=caption)
+
+
+RECITATION = Audit(
+    name="recitation",
+    command="coalmine recite",
+    documents=(RECITATIONS,),
+    measures=measures,
+    rules=RULES,
+    figures=recitation_figures,
+    details=_details,
 )
