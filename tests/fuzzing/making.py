@@ -18,7 +18,7 @@ from coalmine import CanarySet, Format, ScriptedModel, expose, extract, membersh
 from coalmine.audits import compare_runs, crosscheck
 from coalmine.audits.comparison.records import COMPARISONS
 from coalmine.audits.extraction.works import SpentSearch
-from coalmine.audits.watching.results import WatchedTraining as Watched
+from coalmine.audits.watching.records import WatchedTraining as Watched
 from coalmine.corpus import build_index, deduplicate, redact, scan
 from coalmine.engines.ledger import UNITS_FILE, Ledger
 from coalmine.engines.units import KEY_BYTES

@@ -14,7 +14,7 @@ from transformers import Trainer, TrainingArguments
 
 from cli.in_process import run
 from coalmine import CanarySet
-from coalmine.audits.survival.trainers import rows_read_by
+from coalmine.audits.survival.trainer import rows_read_by
 from coalmine.corpus import read_survival
 from coalmine.errors import InputError, ModelError
 from coalmine.integrations import ExposureCallback, check_survival
@@ -175,7 +175,7 @@ def test_rows_that_the_trainer_was_not_given(by_role, tmp_path):
     with pytest.raises(InputError, match="none of the 4 planted canaries is in the rows of this trainer"):
         check_survival(alone, sft_trainer(conversations(), tmp_path / "model", packing=True, max_length=24))
     assert total(check_survival(alone, cut)) == {"truncation": 6, "unknown": 4}
-    with pytest.raises(InputError, match="was given other data; train on the planted corpus"):
+    with pytest.raises(InputError, match="train on the planted corpus"):
         check_survival(planted.manifest, sft_trainer(conversations(), tmp_path / "model"))
     with pytest.raises(InputError, match="cannot prepare the rows that were given as data"):
         check_survival(
@@ -409,7 +409,7 @@ def test_the_command_rehearses_a_training_from_its_settings(by_role, tmp_path, m
     (tmp_path / "bad.yaml").write_text("- 3\n")
     for arguments, says in (
         (("silent", planted["user"]), "has no chat template to write them with"),
-        (("unmarked", planted["user"], "--assistant-only-loss"), "marks the assistant's turns with {% generation %}"),
+        (("unmarked", planted["user"], "--assistant-only-loss"), "{% generation %}"),
         (("model", planted["user"], "--data", "notes.jsonl"), "TRL does not read rows with the fields note"),
         (("model", planted["user"], "--settings", "bad.yaml"), "does not hold names with values"),
         (("elsewhere", planted["user"]), "is not the directory of a model with its tokenizer"),

@@ -75,9 +75,9 @@ from coalmine.audits.whole.results import (
     Review as Review,
     StepRecord as StepRecord,
 )
-from coalmine.audits.watching.measuring import ExposureWatch as ExposureWatch
-from coalmine.audits.watching.options import WatchOptions as WatchOptions
-from coalmine.audits.watching.results import WATCHES as WATCHES
+from coalmine.audits.watching.measure import ExposureWatch as ExposureWatch
+from coalmine.audits.watching.records import WatchOptions as WatchOptions
+from coalmine.audits.watching.records import WATCHES as WATCHES
 from coalmine.evidence.audit import Audit as Audit
 from coalmine.evidence.measures import Measure as Measure, Rule as Rule
 from coalmine.evidence.tables import Column as Column, Table as Table

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coalmine.audits.watching.options import WatchOptions
+from coalmine.audits.watching.records import WatchOptions
 from coalmine.cli.options import CorpusFields, Running, out_option
 from coalmine.cli.output import write_stderr
 from coalmine.cli.runner import RUN_FILE, Session
@@ -22,7 +22,7 @@ from coalmine.training.private.options import PREFIX, PrivateOptions
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from coalmine.audits.watching.measuring import ExposureWatch
+    from coalmine.audits.watching.measure import ExposureWatch
     from coalmine.training.family import TrainedModel
     from coalmine.training.finetuning.tuner import FinetunedModel
 
@@ -179,7 +179,7 @@ def _watches(given: Train) -> Callable[[int], ExposureWatch] | None:
     """What measures exposure during the training with a seed, if that was asked for."""
     if given.watch is None:
         return None
-    from coalmine.audits.watching.measuring import ExposureWatch
+    from coalmine.audits.watching.measure import ExposureWatch
     from coalmine.corpus.planting.manifest import CanarySet
 
     canaries = CanarySet.load(given.watch)

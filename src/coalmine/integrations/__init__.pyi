@@ -1,4 +1,4 @@
-from coalmine.audits.watching.results import read_watched as read_watched
-from coalmine.audits.survival.measuring import check_survival as check_survival
+from coalmine.audits.watching.records import read_watched as read_watched
+from coalmine.audits.survival.measure import check_survival as check_survival
 from coalmine.integrations.lightning_trainer import LightningExposureCallback as LightningExposureCallback
 from coalmine.integrations.transformers_trainer import ExposureCallback as ExposureCallback

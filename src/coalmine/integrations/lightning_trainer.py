@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import coalmine
-from coalmine.audits.watching.measuring import ExposureWatch
-from coalmine.audits.watching.options import WatchOptions
-from coalmine.audits.watching.results import WATCHES
+from coalmine.audits.watching.measure import ExposureWatch
+from coalmine.audits.watching.records import WATCHES, WatchOptions
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.errors import MissingExtraError, ModelError
 from coalmine.integrations.exposure_log import ExposureLog

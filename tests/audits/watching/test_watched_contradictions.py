@@ -8,7 +8,7 @@ import pytest
 from coalmine import CanarySet, ExposureWatch, Format, ScriptedModel, read_run, verify_run
 from coalmine.audits import WATCHES
 from coalmine.audits.exposure.estimators import ESTIMATORS
-from coalmine.audits.watching.results import WatchedTraining
+from coalmine.audits.watching.records import WatchedTraining
 from coalmine.errors import ContradictionError
 from coalmine.records.watching import Moment
 from coalmine.training.record import TRAININGS

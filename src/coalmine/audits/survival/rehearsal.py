@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from coalmine.audits.survival.options import SftSettings
-from coalmine.audits.survival.preparation import dataset_of, is_conversation, silent_datasets
+from coalmine.audits.survival.trainer import dataset_of, is_conversation, silent_datasets
 from coalmine.errors import CoalmineError, InputError, MissingExtraError, ModelError
 from coalmine.models.offline import offline
 from coalmine.models.plugins import named_function
@@ -131,26 +131,6 @@ def _check(rows: Any, tokenizer: Any, settings: Mapping[str, Any], directory: Pa
             f"the rows are conversations, and the tokenizer of {directory} has no chat template to write them with; save it with its "
             "template (chat_template.jinja), or give --chat-template-path"
         )
-    if not settings.get("assistant_only_loss"):
-        return
-    if not conversation:
-        raise InputError("assistant_only_loss is for conversations, and these rows are texts; leave it out")
-    if not settings.get("chat_template_path"):
-        _check_markers(tokenizer, directory)
-
-
-def _check_markers(tokenizer: Any, directory: Path) -> None:
-    from trl.chat_template_utils import get_training_chat_template, has_generation_markers
-
-    if has_generation_markers(tokenizer.chat_template):
-        return
-    try:
-        get_training_chat_template(tokenizer)
-    except ValueError:
-        raise ModelError(
-            f"assistant_only_loss needs a chat template that marks the assistant's turns with {{% generation %}}, and that of {directory} "
-            "does not, nor does TRL know it; add the marks to a copy of it, and give that with --chat-template-path"
-        ) from None
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coalmine.audits.watching.report import training_figures, watched_training
-from coalmine.audits.watching.results import WATCHES
+from coalmine.audits.watching.records import WATCHES
 from coalmine.evidence.audit import Audit
 
 WATCHING = Audit(

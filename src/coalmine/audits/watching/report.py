@@ -9,7 +9,7 @@ from typing import Any
 
 from coalmine.audits.exposure.estimators import estimator_of
 from coalmine.audits.exposure.figures import formats_of_canaries, names_of_formats
-from coalmine.audits.watching.results import WATCHES, WatchedTraining
+from coalmine.audits.watching.records import WATCHES, WatchedTraining
 from coalmine.evidence.charts import Axis, Chart, Marks, Rows, copies_colors, rounded, thinned
 from coalmine.evidence.measures import LEVEL
 from coalmine.evidence.run import Run

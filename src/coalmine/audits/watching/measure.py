@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from coalmine.audits.exposure.measuring import expose
-from coalmine.audits.watching.options import WatchOptions
+from coalmine.audits.watching.records import WatchOptions
 from coalmine.corpus.planting.manifest import CanarySet, as_canary_set
 from coalmine.models.protocols import Model
 

@@ -7,16 +7,19 @@ import copy
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, overload
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from coalmine.audits.survival.preparation import RowPreparation, TextCopies, dataset_of, kept_texts
-from coalmine.audits.survival.trainers import (
+from coalmine.audits.survival.trainer import (
+    RowPreparation,
+    TextCopies,
     batches_of,
     check_rows,
+    dataset_of,
     is_trainer,
+    kept_texts,
     known_canaries,
     random_devices,
     rows_as_they_are,
@@ -40,22 +43,6 @@ FOLDER = "survival"
 Canaries = CanarySet | str | os.PathLike[str]
 
 
-@overload
-def check_survival(
-    trainer: Any, /, *, tokenizer: Any = None, data: Any = None, out: str | os.PathLike[str] | None = None
-) -> Survival: ...
-@overload
-def check_survival(
-    canaries: Canaries,
-    trainer: Any,
-    /,
-    *,
-    tokenizer: Any = None,
-    data: Any = None,
-    out: str | os.PathLike[str] | None = None,
-) -> Survival: ...
-@overload
-def check_survival(canaries: Canaries, batches: Iterable[Any], tokenizer: Any) -> Survival: ...
 def check_survival(
     canaries: Any,
     batches: Any = None,
@@ -116,19 +103,18 @@ def survival_of(
     with undisturbed_draws(random_devices()):
         counter = CopyCounter(known, tokenizer)
         preparation = RowPreparation(trainer)
-        found = _counted(counter, rows_as_they_are(trainer))
-        origin = _followed(counter, preparation, trainer, known, data)
+        rows = rows_as_they_are(trainer)
+        as_they_are = None if rows is None else _counted(counter, rows)
+        settings, stages = _followed(counter, preparation, trainer, known, data)
         collated = _counted(counter, batches_of(trainer))
-        if found is None:
-            found = collated
-        _check_any(counter, origin, found or {}, known)
+        found = collated if as_they_are is None else as_they_are
+        _check_any(counter, stages, found, known)
         survival = counter.survival()
-    told = [
-        msgspec.structs.replace(
-            entry, removed=_causes(entry.canary_id, entry.repetitions, origin, found or {}, collated or {})
-        )
-        for entry in survival.canaries
-    ]
+    stages |= {"found": found, "collated": collated}
+    told = []
+    for entry in survival.canaries:
+        way = Stages(entry.repetitions, **{name: one[entry.canary_id] for name, one in stages.items()})
+        told.append(msgspec.structs.replace(entry, removed=removed(way, settings)))
     template, problem = _template(trainer, tokenizer, known)
     reading = rows_read_by(trainer)
     return msgspec.structs.replace(
@@ -142,94 +128,59 @@ def survival_of(
     )
 
 
-class _Origin(NamedTuple):
-    """What is known about the way of the copies to the trainer's rows, by canary; None where nothing is."""
-
-    settings: Settings
-    in_data: Mapping[str, int] | None = None
-    kept: Mapping[str, int] | None = None
-    dropped: Mapping[str, int] | None = None
-    uncut: Mapping[str, LossTally] | None = None
-    cut: Mapping[str, LossTally] | None = None
-    by_assistant: Mapping[str, int] | None = None
+# The copies of each canary at the stages that something is known about, by the names of `Stages`.
+_Known = dict[str, Mapping[str, Any]]
 
 
 def _followed(
     counter: CopyCounter, preparation: RowPreparation, trainer: Any, canaries: CanarySet, data: Any
-) -> _Origin:
+) -> tuple[Settings, _Known]:
     """Follow the copies from the texts to the trainer's rows: those that it keeps beside them, or else those of the data."""
     texts, kept = _texts_given(canaries, data), kept_texts(trainer.train_dataset, preparation)
     copies = None if texts is None else TextCopies(canaries, texts)
-    origin = _Origin(
-        preparation.settings(texts if kept is None else kept), None if copies is None else copies.counts
-    )
+    settings = preparation.settings(texts if kept is None else kept)
+    known: _Known = {} if copies is None else {"in_data": copies.counts}
     if not preparation.prepares:
-        return origin
+        return settings, known
     if copies is not None and copies.places:
         try:
-            origin = _prepared(origin, counter, preparation, texts, copies)
+            known |= _prepared(settings, counter, preparation, texts, copies)
             if kept is not None:
                 left = preparation.rows(texts.select(copies.places), cut=True)
                 still = TextCopies(canaries, kept_texts(left, preparation) or ()).counts
-                origin = origin._replace(dropped={name: copies.counts[name] - still[name] for name in still})
+                known["dropped"] = {name: copies.counts[name] - still[name] for name in still}
         except Exception:  # noqa: BLE001 - the trainer was given other rows than these, and its code may raise anything
             if data is not None:
                 raise InputError(
                     "the trainer cannot prepare the rows that were given as data, so they are not what it was given; give those"
                 ) from None
             # Its rows were made of these data in another way.
-            origin = origin._replace(in_data=None)
+            del known["in_data"]
     if kept is not None:
         own = TextCopies(canaries, kept)
         with contextlib.suppress(Exception):  # another version of TRL, which cannot be asked in this way
-            origin = _prepared(origin._replace(kept=own.counts), counter, preparation, kept, own)
-    return origin
+            known |= {**_prepared(settings, counter, preparation, kept, own), "kept": own.counts}
+    return settings, known
 
 
 def _prepared(
-    origin: _Origin, counter: CopyCounter, preparation: RowPreparation, texts: Any, copies: TextCopies
-) -> _Origin:
-    """With what the trainer makes of the rows that hold canaries."""
+    settings: Settings, counter: CopyCounter, preparation: RowPreparation, texts: Any, copies: TextCopies
+) -> _Known:
+    """What the trainer makes of the rows that hold canaries."""
     if not copies.places:
         nothing = dict.fromkeys(copies.counts, LossTally())
-        return origin._replace(uncut=nothing, cut=nothing, by_assistant=None)
+        return {"uncut": nothing, "cut": nothing, "by_assistant": dict.fromkeys(copies.counts)}
     some = texts.select(copies.places)
     uncut = _counted(counter, preparation.rows(some, cut=False))
     cut = _counted(counter, preparation.rows(texts if preparation.wraps else some, cut=True))
-    both = origin.settings.assistant_only and origin.settings.completion_only
-    alone = _counted(counter, preparation.rows(some, cut=False, completion_only=False)) if both else None
-    by_assistant = None if alone is None else {name: one.left_out for name, one in alone.items()}
-    return origin._replace(uncut=uncut, cut=cut, by_assistant=by_assistant)
+    both = settings.assistant_only and settings.completion_only
+    alone = _counted(counter, preparation.rows(some, cut=False, completion_only=False)) if both else {}
+    by_assistant = {name: alone[name].left_out if both else None for name in copies.counts}
+    return {"uncut": uncut, "cut": cut, "by_assistant": by_assistant}
 
 
-def _causes(
-    name: str,
-    planted: int,
-    origin: _Origin,
-    found: Mapping[str, LossTally],
-    collated: Mapping[str, LossTally],
-) -> dict[Any, int]:
-    def at(stage: Mapping[str, Any] | None) -> Any:
-        return None if stage is None else stage[name]
-
-    stages = Stages(
-        planted,
-        in_data=at(origin.in_data),
-        kept=at(origin.kept),
-        dropped=at(origin.dropped) or 0,
-        uncut=at(origin.uncut),
-        cut=at(origin.cut),
-        by_assistant=at(origin.by_assistant),
-        found=found[name],
-        collated=collated[name],
-    )
-    return removed(stages, origin.settings)
-
-
-def _counted(counter: CopyCounter, rows: Iterable[Any] | None) -> dict[str, LossTally] | None:
-    """The copies in rows; None for rows without tokens."""
-    if rows is None:
-        return None
+def _counted(counter: CopyCounter, rows: Iterable[Any]) -> dict[str, LossTally]:
+    """The copies in rows."""
     counter.fresh()
     for row in rows:
         counter.add_batch(_with_positions(row))
@@ -244,31 +195,22 @@ def _with_positions(row: Any) -> Any:
 
 
 def _check_any(
-    counter: CopyCounter, origin: _Origin, found: Mapping[str, LossTally], canaries: CanarySet
+    counter: CopyCounter, stages: _Known, found: Mapping[str, LossTally], canaries: CanarySet
 ) -> None:
     """Refuse canaries of other data, none of which is anywhere."""
     planted = [one.canary_id for one in canaries if one.times_trained_on]
     if counter.found_any or not planted or any(found[name].whole for name in planted):
         return
-    in_data, kept = _total(origin.in_data), _total(origin.kept)
-    if origin.in_data is None and not kept:
-        raise InputError(
-            f"none of the {len(planted)} planted canaries is in the rows of this trainer; give the canaries.json of its data, or as data "
-            "the rows that it was given, to see what removed them"
-        )
-    if origin.kept is not None:
-        is_other = not kept and in_data - _total(origin.dropped) > 0
+    in_data, kept, dropped = (sum(stages.get(name, {}).values()) for name in ("in_data", "kept", "dropped"))
+    if "kept" in stages:
+        is_other = not kept and in_data - dropped > 0
     else:
-        is_other = any(one.whole for one in (origin.cut or {}).values())
-    if is_other or (origin.in_data is not None and not in_data):
+        is_other = any(one.whole for one in stages.get("cut", {}).values())
+    if is_other or not (in_data or kept):
         raise InputError(
-            f"none of the {len(planted)} planted canaries is in the rows of this trainer, which was given other data; train on the planted "
-            "corpus, or give the canaries.json of the data"
+            f"none of the {len(planted)} planted canaries is in the rows of this trainer; train on the planted corpus, or give the "
+            "canaries.json of its data, or as data the rows that it was given, to see what removed them"
         )
-
-
-def _total(counts: Mapping[str, int] | None) -> int:
-    return 0 if counts is None else sum(counts.values())
 
 
 def _texts_given(canaries: CanarySet, data: Any) -> Any:
