@@ -11,8 +11,7 @@ from coalmine.audits.exposure.estimators import METHODS
 from coalmine.audits.options import SEED, Option, Options
 from coalmine.errors import InputError
 from coalmine.records.documents import Document, Origin
-from coalmine.records.watching import Moment, manifests_of_watch
-from coalmine.training.watched_canaries import said_of_canaries
+from coalmine.records.watching import Moment, manifests_of_watch, said_of_canaries
 
 SCHEMA = "coalmine.watched/1"
 
