@@ -6,7 +6,7 @@ from functools import cache
 from importlib.metadata import entry_points
 
 from coalmine.audits.comparison.report import COMPARISON
-from coalmine.audits.defenses.audit import DEFENSES
+from coalmine.audits.defenses.report import DEFENSES
 from coalmine.audits.disagreement.records import CROSSCHECKS
 from coalmine.audits.exposure.audit import EXPOSURE
 from coalmine.audits.extraction.audit import EXTRACTION
@@ -14,8 +14,8 @@ from coalmine.audits.membership.report import MEMBERSHIP
 from coalmine.audits.provenance.audit import PROVENANCE
 from coalmine.audits.recitation.report import RECITATION
 from coalmine.audits.secrets.report import SECRETS
-from coalmine.audits.survival.audit import SURVIVAL
-from coalmine.audits.watching.audit import WATCHING
+from coalmine.audits.survival.report import SURVIVAL
+from coalmine.audits.watching.report import WATCHING
 from coalmine.audits.whole.audit import STEPS
 from coalmine.errors import InputError
 from coalmine.evidence.audit import Audit

@@ -271,7 +271,7 @@ def survive(given: Survive, session: Session) -> int:
     you only, from which `coalmine report` finds canaries that were never trained on. Exits with 2 if a planted canary never reaches
     the loss.
     """
-    from coalmine.audits.survival.measuring import survival_of
+    from coalmine.audits.survival.measure import survival_of
     from coalmine.corpus.planting.manifest import CanarySet
     from coalmine.corpus.survival.results import SURVIVALS
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from coalmine.audits.comparison.report import EXPOSURE, frontier, frontier_in_words
 from coalmine.audits.defenses.records import BENCHES, Bench, DefenseRow
+from coalmine.evidence.audit import Audit
 from coalmine.evidence.charts import Axis, Chart, Rows, rounded
 from coalmine.evidence.details import Detail
 from coalmine.evidence.measures import Measure
@@ -249,3 +250,16 @@ def frontier_figure(bench: Bench) -> Chart | None:
         color="name",
         height=300,
     )
+
+
+DEFENSES = Audit(
+    name="defenses",
+    command="coalmine lab defend",
+    # It is about ways of training, and not about one model: no report of a model misses it, nor it the audits of its models.
+    is_missed=False,
+    documents=(BENCHES,),
+    measures=measures,
+    stands_alone=lambda run: bool(run.all(BENCHES)) and run.model is None,
+    figures=bench_figures,
+    details=bench_details,
+)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from coalmine.corpus.survival.causes import Cause, in_words
 from coalmine.corpus.survival.results import SURVIVALS, CanarySurvival, Survival
+from coalmine.evidence.audit import Audit
 from coalmine.evidence.directories import model_of_result
 from coalmine.evidence.measures import Measure
 from coalmine.evidence.run import Run
@@ -81,3 +82,13 @@ def _why(canaries: Sequence[CanarySurvival]) -> str:
         totals.update(one.removed)
     said = in_words(totals)
     return f"; of their copies, {said}" if said else ""
+
+
+SURVIVAL = Audit(
+    name="survival",
+    command="coalmine lab survive",
+    # What was trained elsewhere cannot be checked any more, so that no report misses it.
+    is_missed=False,
+    documents=(SURVIVALS,),
+    measures=measures,
+)

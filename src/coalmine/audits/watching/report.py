@@ -10,6 +10,7 @@ from typing import Any
 from coalmine.audits.exposure.estimators import estimator_of
 from coalmine.audits.exposure.figures import formats_of_canaries, names_of_formats
 from coalmine.audits.watching.records import WATCHES, WatchedTraining
+from coalmine.evidence.audit import Audit
 from coalmine.evidence.charts import Axis, Chart, Marks, Rows, copies_colors, rounded, thinned
 from coalmine.evidence.measures import LEVEL
 from coalmine.evidence.run import Run
@@ -146,3 +147,12 @@ def _medians(run: Run) -> Rows:
             for (format_id, times), known in sorted(groups.items())
         ]
     return rows
+
+
+WATCHING = Audit(
+    name="watching",
+    command="coalmine train --watch",
+    documents=(WATCHES,),
+    is_tested=lambda run: watched_training(run) is not None,
+    figures=training_figures,
+)
