@@ -11,7 +11,7 @@ from coalmine.audits.disagreement.records import CROSSCHECKS
 from coalmine.audits.exposure.audit import EXPOSURE
 from coalmine.audits.extraction.audit import EXTRACTION
 from coalmine.audits.membership.report import MEMBERSHIP
-from coalmine.audits.provenance.audit import PROVENANCE
+from coalmine.audits.provenance.report import PROVENANCE
 from coalmine.audits.recitation.report import RECITATION
 from coalmine.audits.secrets.report import SECRETS
 from coalmine.audits.survival.report import SURVIVAL

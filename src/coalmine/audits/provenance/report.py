@@ -21,6 +21,7 @@ from coalmine.audits.provenance.deciding import (
     sides_of,
     told_apart,
 )
+from coalmine.audits.provenance.fit import FITS
 from coalmine.audits.provenance.records import (
     PROVENANCES,
     Asks,
@@ -30,6 +31,7 @@ from coalmine.audits.provenance.records import (
     UserRow,
 )
 from coalmine.audits.provenance.users import counted, listed
+from coalmine.evidence.audit import Audit
 from coalmine.evidence.charts import PALETTE, Axis, Chart, Marks, Rows, rounded, thinned
 from coalmine.evidence.details import Detail, Search
 from coalmine.evidence.measures import Measure, Rule, decide
@@ -657,3 +659,16 @@ def _of_words(
         panel=panel,
         height=200 if panel else 280,
     )
+
+
+PROVENANCE = Audit(
+    name="provenance",
+    command="coalmine provenance",
+    documents=(PROVENANCES, FITS),
+    # Shadow models alone say nothing about the target.
+    is_tested=lambda run: bool(run.all(PROVENANCES)),
+    measures=measures,
+    rules=RULES,
+    figures=figures,
+    details=details,
+)
