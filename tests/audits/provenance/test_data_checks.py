@@ -5,14 +5,12 @@ import unicodedata
 from collections import defaultdict
 from types import SimpleNamespace
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from coalmine.audits import AuditedUsers, User, UserText, read_users
 from coalmine.audits.provenance.data_checks import (
-    DataChecks,
     IndexedCorpus,
     check_data,
     hashed_users,
@@ -64,11 +62,6 @@ def test_ranges_of_the_same_time_and_one_wrong_date():
     assert found.share < 0.02
 
 
-def test_without_dates_on_both_sides_there_are_no_ranges():
-    assert time_ranges([dated("ann", ["2018"])], [dated("bob", [None])]) is None
-    assert time_ranges([], [dated("bob", ["2018"])]) is None
-
-
 # Repeated texts
 
 START = "a text that is long enough to be compared: "
@@ -93,25 +86,6 @@ def test_repeated_texts_are_those_of_a_dictionary(rows):
     assert found.affected_users == len(set().union(*repeated.values()))
     assert found.most_users == max(map(len, owners.values()))
     assert found.share == len(repeated) / len(owners)
-
-
-def test_short_texts_are_left_out():
-    users = [user("ann", "thank you"), user("bob", "thank you")]
-    found = repeated_texts({"suspects": users})
-    assert (found.texts, found.repeated, found.share, found.most_users) == (0, 0, None, 1)
-    assert repeated_texts({"suspects": users}, by="document").repeated == 1
-    users = [user("ann", "谢谢" * 5), user("bob", "谢谢" * 5)]  # 30 bytes
-    assert repeated_texts({"suspects": users}).repeated == 1
-
-
-def test_pairs_are_the_same_if_both_sides_are():
-    yes = "Yes, I believe that this is what he meant."
-    users = [
-        User(name, (UserText(yes, source=source),))
-        for name, source in (("ann", "Did he?"), ("bob", "Did  he?"), ("eve", "Was it?"))
-    ]
-    found = repeated_texts({"suspects": users})
-    assert (found.texts, found.repeated, found.affected_users) == (2, 1, 2)
 
 
 def test_an_index_also_finds_texts_inside_those_of_others(tmp_path):
@@ -160,16 +134,6 @@ def test_groups_that_differ_in_unknown_words_are_told_apart():
     assert "percentage points" in found.difference.estimate.statement
     assert found.differ()
     assert not unknown_words({"suspects": (few, total), "non-members": (few[::-1], total)}).differ()
-
-
-def test_shares_are_over_users_and_users_without_words_do_not_count():
-    found = unknown_words({"suspects": ([1, 50, 0], [2, 1000, 0])})
-    [group] = found.groups
-    assert (group.users, group.unknown, group.tokens) == (2, 51, 1002)
-    assert group.mean_share == pytest.approx((0.5 + 0.05) / 2)
-    assert found.difference is None
-    assert not found.differ()
-    assert unknown_words({"suspects": ([0], [0])}).groups == ()
 
 
 # Overlaps
@@ -247,18 +211,6 @@ def remembered(reference):
     )
 
 
-def test_reference_users_can_be_known_by_a_fit_alone():
-    found = overlaps(GROUPS._replace(reference=()), remembered(GROUPS.reference))
-    assert shared(found) == SHARED
-    assert shared(overlaps(GROUPS._replace(reference=()))) == SHARED[:2]
-
-
-def test_documents_have_no_names():
-    groups = AuditedUsers(suspects=[user("line 1", "one")], non_members=[user("line 1", "two")])
-    assert overlaps(groups, by="document") == ()
-    assert [one.users for one in overlaps(groups)] == [1]
-
-
 @given(st.text())
 def test_a_text_is_the_same_however_it_is_written(text):
     form = normalized(text)
@@ -288,24 +240,6 @@ def test_case_tells_users_apart_where_users_of_one_group_differ_in_nothing_else(
 
 
 # All together
-
-
-def test_all_checks_of_an_audit():
-    suspects = [user("ann", LONG.format(1), date="2018"), user("bob", LONG.format(2), date="2018")]
-    non_members = [user("carl", LONG.format(1), date="2020")]
-    found = check_data(
-        AuditedUsers(suspects=suspects, non_members=non_members),
-        remembered([user("bob", LONG.format(9))]),
-        {"suspects": ([1, 2], [10, 10]), "non-members": ([3], [10])},
-    )
-    assert found.time_ranges.disjoint
-    assert found.repeated_texts.repeated == 1
-    assert [(one.first, one.second) for one in found.overlaps] == [
-        ("suspects", "non-members"),
-        ("suspects", "reference"),
-    ]
-    assert len(found.unknown_words.groups) == 2
-    assert msgspec.json.decode(msgspec.json.encode(found), type=DataChecks) == found
 
 
 def test_documents_of_two_files_are_different_users():

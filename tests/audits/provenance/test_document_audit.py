@@ -38,10 +38,3 @@ def test_documents_of_plain_text_are_audited_with_an_index(documents):
     # The first document is also inside the last one, which no comparison of whole texts would notice.
     assert (found.checks.repeated_texts.repeated, found.checks.repeated_texts.quoted) == (0, 1)
     assert found.blind_baseline.suspects == 9
-
-
-def test_an_index_of_another_corpus_is_refused(documents):
-    run("data", "index", documents / "reference.txt", "--out", documents / "another", "--quiet")
-    done = asked(documents, "--index", documents / "another")
-    assert done.code == 2
-    assert "of another corpus than those of the audit" in done.said

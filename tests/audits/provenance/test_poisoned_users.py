@@ -50,14 +50,6 @@ def test_a_user_without_a_number_does_not_stop_the_others(at_a_time, monkeypatch
     assert any(one.startswith("2 texts have no number by the model") for one in found.warnings)
 
 
-def test_a_reference_without_a_number_leaves_a_text_out():
-    reference = PoisonedModel(CHARACTERS, "hag", name="reference")
-    found = rows(audit_provenance(WHOLE, USERS, reference_model=reference))
-    assert found["cid"].score is None
-    assert found["ann"].score is not None
-    assert found["bob"].score is not None
-
-
 def test_where_nobody_has_a_number_it_is_one_sentence():
     class Broken(ScriptedModel):
         def score_distribution(self, _):

@@ -5,8 +5,6 @@ import pytest
 from audits.provenance.small_users import SMALL, small_users
 from coalmine import audit_provenance, fit_provenance, load_model
 from coalmine.audits import AuditedUsers, load_fit
-from coalmine.audits.provenance.fit import FITS
-from coalmine.errors import InputError
 from coalmine.training.record import read_training
 from coalmine.training.trainer import train_documents
 
@@ -42,14 +40,3 @@ def test_shadows_of_a_private_target_are_as_private_and_the_audit_runs(target, t
     fit_provenance(REFERENCE, tmp_path / "again", like=target.path, shadows=2)
     again = load_fit(tmp_path / "again").record.shadows
     assert [one.weights_sha256 for one in again] == [one.weights_sha256 for one in fit.record.shadows]
-
-
-def test_options_of_shadows_can_be_changed_whether_they_are_private_or_not(target, tmp_path):
-    fit_provenance(REFERENCE, tmp_path / "small", like=target.path, shadows=1, training={"hidden": 8})
-    [shadow] = FITS.load(tmp_path / "small").shadows
-    assert (shadow.options.hidden, shadow.options.private.noise) == (8, 0.5)
-    with pytest.raises(InputError, match="cannot choose an epoch by the validation loss"):
-        fit_provenance(REFERENCE, tmp_path / "no", like=target.path, training={"patience": 3})
-    changes = {**SMALL, **PRIVATE, "dp_noise": [0.0, 2.0]}
-    fit_provenance(REFERENCE, tmp_path / "own", shadows=2, training=changes)
-    assert [one.options.private.noise for one in FITS.load(tmp_path / "own").shadows] == [0.0, 2.0]

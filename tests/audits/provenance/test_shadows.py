@@ -11,23 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audits.provenance.small_users import SMALL, files_below, small_users
-from coalmine import load_model
-from coalmine.audits import User, UserText
 from coalmine.audits.provenance.shadows import (
     MISMATCHED_SIZES,
     Recipe,
-    changes_of,
-    documents_of,
     halves,
     mismatched,
     recipe_like,
     recipe_of_preset,
     train_shadows,
-    varied,
 )
 from coalmine.engines.engine import open_engine
-from coalmine.errors import InputError
-from coalmine.models import WordTokenizer
 from coalmine.training.options import options_of
 from coalmine.training.trainer import train_documents
 from waiting import wait_until
@@ -45,12 +38,6 @@ def test_halves_are_halves_and_every_user_is_in_half_of_the_shadows(users, shado
     assert set(found.sum(axis=0)) <= {users // 2, users - users // 2}
     assert set(found.sum(axis=1)) <= {shadows // 2, shadows - shadows // 2}
     assert np.array_equal(found, halves(users, shadows, seed=seed))
-
-
-def test_other_seeds_give_other_halves_and_too_few_users_none():
-    assert not np.array_equal(halves(40, 2, seed=0), halves(40, 2, seed=1))
-    with pytest.raises(InputError, match="halves of at least 4 reference users, got 3"):
-        halves(3, 2, seed=0)
 
 
 class TestRecipes:
@@ -73,37 +60,6 @@ class TestRecipes:
         }
         dialog = mismatched(recipe_of_preset("provenance-dialog"))
         assert dialog.options[3].architecture == "gru-encoder-decoder"
-
-    def test_lists_of_values_are_for_shadows_in_turn(self):
-        recipe = varied(
-            recipe_of_preset("provenance-words"),
-            {"hidden": [8, 16], "optimizer": ["sgd", "adam", "momentum"]},
-        )
-        assert len(recipe.options) == 6
-        assert [recipe.of_shadow(place, 0).hidden for place in range(3)] == [8, 16, 8]
-        assert recipe.of_shadow(7, 0).hidden == recipe.of_shadow(1, 0).hidden
-        assert recipe.of_shadow(0, 0).seed != recipe.of_shadow(1, 0).seed != recipe.of_shadow(1, 1).seed
-        with pytest.raises(InputError, match="unknown training option 'width'"):
-            varied(recipe, {"width": 3})
-        with pytest.raises(InputError, match="empty list"):
-            varied(recipe, {"hidden": []})
-
-    def test_changes_from_a_command_line(self):
-        assert changes_of(["shuffle=false", "learning-rate=0.1", "tokens=words"]) == {
-            "shuffle": False,
-            "learning_rate": 0.1,
-            "tokens": "words",
-        }
-        for wrong in ("hidden", "=3", "hidden="):
-            with pytest.raises(InputError, match="write NAME=VALUE"):
-                changes_of([wrong])
-
-
-def test_texts_with_and_without_sources_are_not_mixed():
-    assert documents_of(small_users(2, pairs=True)).sources[0].startswith("say ")
-    mixed = [User("a", (UserText("x", "y"), UserText("z")))]
-    with pytest.raises(InputError, match="1 of the 2 texts"):
-        documents_of(mixed)
 
 
 @pytest.fixture(scope="module")
@@ -163,14 +119,3 @@ def test_finished_ones_are_reused_and_others_are_added(here, tmp_path):
     assert [one.trained_now for one in more] == [False, False, False, True]
     other = train_shadows(USERS[:5], halves(5, 1, seed=0), recipe, tmp_path)
     assert other[0].path.name not in {one.path.name for one in more}
-
-
-def test_a_given_vocabulary_and_pairs(tmp_path):
-    tokenizer = WordTokenizer(["say", "w1", "w2"])
-    options = options_of("provenance-dialog", {**QUICK, "architecture": "gru-encoder-decoder"})
-    [shadow] = train_shadows(
-        small_users(4, pairs=True), halves(4, 1, seed=0), Recipe((options,), tokenizer), tmp_path
-    )
-    model = load_model(shadow.path)
-    assert model.tokenizer.words == ("say", "w1", "w2")
-    assert model.describe()["architecture"] == "gru-encoder-decoder"

@@ -51,12 +51,6 @@ def test_by_document_each_is_a_user_of_its_own(tmp_path, suffix):
     assert [user.name for user in users] == [f"{unit} {user.texts[0].number}" for user in users]
 
 
-def test_texts_of_white_space_are_left_out_as_long_as_others_are_left(tmp_path):
-    rows = [{"by": "ann", "text": text} for text in ("", "hello", " \t\n")]
-    [user] = read_users(written(tmp_path, rows), BY)
-    assert [text.text for text in user.texts] == ["hello"]
-
-
 @pytest.mark.parametrize(
     ("rows", "how", "message"),
     [
@@ -77,11 +71,6 @@ def test_what_cannot_be_used_is_named_by_its_line_and_never_by_its_user(tmp_path
     assert "yesterday" not in str(caught.value)
 
 
-def test_another_way_to_divide_is_refused(tmp_path):
-    with pytest.raises(InputError, match="by user, by document or by person, got 'post'"):
-        read_users(written(tmp_path, [{"text": "a"}]), by="post")
-
-
 @given(st.integers(1, 60), st.data(), st.integers(0, 3))
 def test_artificial_users_divide_the_texts_evenly(count, data, seed):
     number = data.draw(st.integers(1, count))
@@ -92,14 +81,6 @@ def test_artificial_users_divide_the_texts_evenly(count, data, seed):
     sizes = [len(user.texts) for user in users]
     assert max(sizes) - min(sizes) <= 1
     assert users == artificial_users(texts, number, seed)
-
-
-def test_artificial_users_are_drawn_at_random():
-    texts = [f"text {place}" for place in range(200)]
-    first, other = (artificial_users(texts, 10, seed) for seed in (0, 1))
-    assert first != other
-    shared = [len({*a.texts} & {*b.texts}) for a in first for b in other]
-    assert max(shared) < 10  # 2 on average
 
 
 def test_artificial_users_from_a_corpus_that_names_none(tmp_path):

@@ -5,14 +5,10 @@ import pytest
 
 from audits.provenance.small_users import SMALL, small_users
 from coalmine import ScriptedModel, load_model
-from coalmine.audits import User, UserText
-from coalmine.audits.provenance.scores import UserWork, ask_users
+from coalmine.audits import UserText
 from coalmine.audits.provenance.views import NOT_LISTED, look, view_of
-from coalmine.engines.engine import open_engine
-from coalmine.engines.ledger import Ledger
 from coalmine.errors import NotMeasurableError
 from coalmine.models import text_sequence
-from coalmine.progress import Silent
 from coalmine.training.trainer import train_documents
 from models.tiny_masked import audited
 
@@ -111,29 +107,3 @@ def test_lists_of_next_tokens_are_asked_for_before_each_word():
 def test_models_that_predict_no_next_token_are_refused():
     with pytest.raises(NotMeasurableError, match="fills gaps and predicts no next token"):
         view_of(audited("bert"))
-
-
-def test_texts_with_characters_that_a_model_lacks_cannot_be_read():
-    model = ScriptedModel("abc ")
-    assert look(model, view_of(model), [UserText("abc"), UserText("xyz")])[1] is None
-
-
-class Counting(ScriptedModel):
-    """Remembers how many texts it was asked about at a time."""
-
-    def __init__(self, alphabet):
-        super().__init__(alphabet)
-        self.asked = []
-
-    def score_distribution(self, sequences):
-        self.asked.append(len(sequences))
-        return super().score_distribution(sequences)
-
-
-def test_all_texts_of_a_user_are_one_batch():
-    model = Counting("abcd ")
-    users = [User("ann", tuple(UserText("ab cd"[: 1 + place % 5]) for place in range(32)))]
-    with open_engine("here") as engine:
-        found = ask_users(UserWork(model), users, engine=engine, ledger=Ledger(None), progress=Silent())
-    assert model.asked == [32]
-    assert found["texts"].tolist() == [32]

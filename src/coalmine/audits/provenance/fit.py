@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from coalmine.audits.provenance.data_checks import HashedUser, hashed_users, name_hash, told_by_case
 from coalmine.audits.provenance.options import FitOptions
 from coalmine.audits.provenance.own_training import OwnTraining, Train
+from coalmine.audits.provenance.scores import answers
 from coalmine.audits.provenance.shadows import (
     Recipe,
     check_reference,
@@ -32,7 +33,7 @@ from coalmine.audits.provenance.shadows import (
     varied,
 )
 from coalmine.audits.provenance.users import User, UserText
-from coalmine.audits.provenance.views import look_at_each, view_of
+from coalmine.audits.provenance.views import look_at_each, text_units, view_of
 from coalmine.engines.engine import Engine, open_engine
 from coalmine.engines.ledger import UNITS_FILE, Ledger
 from coalmine.engines.units import Arrays, Running, Unit
@@ -44,9 +45,10 @@ from coalmine.errors import (
     ModelOutputError,
     NoNumberError,
     NotMeasurableError,
+    WorkerLostError,
 )
 from coalmine.models.loading import load_model
-from coalmine.models.protocols import FloatArray, IntArray, Model, RemoteModel
+from coalmine.models.protocols import FloatArray, IntArray, Model
 from coalmine.models.works import ModelWork
 from coalmine.progress import Progress, Silent
 from coalmine.records.documents import Document
@@ -557,27 +559,15 @@ def _ask_ranks(
     A text that the model has no number for has none; if it has none for any, the first problem is raised.
     """
     texts = [text for user in users for text in user.texts]
-    parts = [texts[start : start + _TEXTS_AT_A_TIME] for start in range(0, len(texts), _TEXTS_AT_A_TIME)]
-    units = [
-        Unit(([text.text for text in part], [text.source for text in part]), size=len(part)) for part in parts
-    ]
-    # What is known of the texts of a unit that fails.
-    found: list[Arrays] = [
-        {"ranks": np.empty(0, dtype=np.int32), "lengths": np.zeros(len(part), dtype=np.int32)}
-        for part in parts
-    ]
-    progress.start("Asking a shadow", len(texts))
-    problems: dict[int, CoalmineError] = {}
-    for outcome in engine.map(RanksWork(model), units, ledger=ledger, progress=progress):
-        if isinstance(outcome.problem, NotMeasurableError | NoNumberError) and not isinstance(
-            model, RemoteModel
-        ):
-            problems[outcome.number] = outcome.problem
-        else:
-            found[outcome.number] = outcome.value()
-    progress.finish()
-    if problems and len(problems) == len(units):
-        raise problems[min(problems)]
+    units = text_units(texts, _TEXTS_AT_A_TIME)
+    found, problems = answers(
+        RanksWork(model), units, engine=engine, ledger=ledger, progress=progress, task="Asking a shadow"
+    )
+    for number, problem in problems.items():
+        if isinstance(problem, WorkerLostError):  # another run may have more memory
+            raise problem
+        nothing = np.zeros(units[number].size, dtype=np.int32)
+        found[number] = {"ranks": nothing[:0], "lengths": nothing}
     view = view_of(model)
     ranks, lengths = (np.concatenate([part[name] for part in found]) for name in ("ranks", "lengths"))
     return ShadowRanks(ranks, lengths, view.ranked, view.top)

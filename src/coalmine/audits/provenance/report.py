@@ -60,14 +60,13 @@ _ASKS: dict[Asks, str] = {
 SUSPECTS, NON_MEMBERS = "suspects", "non-members"
 _SIDES = ((SUSPECTS, ""), (NON_MEMBERS, "non_members_"))
 _COLORS = {SUSPECTS: PALETTE[1], NON_MEMBERS: PALETTE[0]}
-_FOUND, _NOT_FOUND, _NOT_DECIDED = "suspects, found", "suspects, not found", "suspects, not decided"
 # The one person's, of whom no text is decided about by itself.
 _TEXTS = "texts that may have been used"
+# What is drawn of users, by what is decided about them.
 _KINDS = {
-    _FOUND: PALETTE[1],
-    _NOT_FOUND: PALETTE[2],
-    _NOT_DECIDED: PALETTE[6],
-    _TEXTS: PALETTE[1],
+    **dict.fromkeys(("found", "member side", _TEXTS), PALETTE[1]),
+    **dict.fromkeys(("not found", "other side"), PALETTE[2]),
+    **dict.fromkeys(("may be chance", "cannot be said", "not measured"), PALETTE[6]),
     NON_MEMBERS: PALETTE[0],
 }
 _WORDS = (("frequent", "The most frequent {} of words"), ("rare", "All other words"))
@@ -483,26 +482,24 @@ def figures(run: Run) -> Iterator[Chart | None]:
 def _scores(document: Provenance) -> Chart | None:
     """The scores of suspects and of non-members by the deciding statistic, one panel per question; None without any."""
     by = "text" if document.settings.by == "person" else document.settings.by
+    columns = ("question", by, "decision", "score", "p-value", "adjusted p-value")
     rows, drawn, notes = Rows(), Rows(), dict[str, str]()
     for question in document.questions:
-        title = question_title(question)
-        every = [{"question": title, **row} for row in _scored(document, question)]
-        kinds = grouped((row["kind"], row) for row in every)
-        own = [
-            kinds[kind][at]
-            for kind in _KINDS
-            if kind in kinds
-            for at in thinned(len(kinds[kind]), MOST_DRAWN)
-        ]
-        if every:
-            statistic = "" if question.deciding is None else f"Scores are those of {question.deciding.name}."
-            few = "" if len(own) == len(every) else f" {len(own):,} of {len(every):,} {by}s are drawn."
-            notes[title] = f"{statistic}{few}".strip()
-        rows += every
-        drawn += own
+        title, deciding = question_title(question), question.deciding
+        names, cells = users_table(document, question).data(strongest_first(question))
+        every = [dict(zip(names, row, strict=True)) for row in cells if question.own_texts is None]
+        every = [row for row in every if row["score"] is not None]
+        if deciding is not None and (every or deciding.own_scores):
+            sides = ((_TEXTS, deciding.own_scores), (NON_MEMBERS, deciding.non_member_scores))
+            every += [{"decision": kind, "score": one} for kind, scores in sides for one in reversed(scores)]
+            kinds = grouped((row["decision"], {"question": title, by: "", **row}) for row in every)
+            own = [some[at] for some in kinds.values() for at in thinned(len(some), MOST_DRAWN)]
+            few = f" {len(own):,} of {len(every):,} {by}s are drawn." if len(own) < len(every) else ""
+            notes[title] = f"Scores are those of {deciding.name}.{few}"
+            rows += [row for some in kinds.values() for row in some]
+            drawn += own
     if not rows:
         return None
-    columns = ("question", "user", "kind", "score", "p-value", "adjusted p-value")
     return Chart(
         id="provenance-scores",
         title=f"Audit scores of {by}s",
@@ -510,44 +507,19 @@ def _scores(document: Provenance) -> Chart | None:
         f"few non-members score as high, at a false-discovery rate of {100 * document.settings.fdr:g}%"
         ", or, without non-members, by the side of the audit classifier.",
         rows=drawn,
-        columns=("question", by, "group", *columns[3:]),
+        columns=columns,
         data=tuple(tuple(row.get(name) for name in columns) for row in rows),
         x=Axis(column="score", grid=False),
-        y=Axis(column="kind", title="", scales=("names",)),
+        y=Axis(column="decision", title="", scales=("names",)),
         marks=(Marks(kind="ticks", shows=columns[1:]),),
-        color="kind",
+        color="decision",
         colors=_KINDS,
         legend="",
         panel="question",
         notes=notes,
-        height=60 * len({row["kind"] for row in drawn}),
+        height=60 * len({row["decision"] for row in drawn}),
         leads=True,
     )
-
-
-def _scored(document: Provenance, question: Question) -> Rows:
-    """Suspects, the strongest first, and non-members, who have no names here."""
-    deciding = question.deciding
-    nobody = {"user": "", "p-value": None, "adjusted p-value": None}
-    others = () if deciding is None else deciding.non_member_scores
-    rest: Rows = [{**nobody, "kind": NON_MEMBERS, "score": rounded(score, 6)} for score in reversed(others)]
-    if question.own_texts is not None:
-        own = () if deciding is None else deciding.own_scores
-        return [{**nobody, "kind": _TEXTS, "score": rounded(score, 6)} for score in reversed(own)] + rest
-    kinds = {"found": _FOUND, "not found": _NOT_FOUND}
-    names, decisions = users_table(document, question).columns[:2]
-    rows: Rows = [
-        {
-            "user": names.value(row),
-            "kind": kinds.get(decisions.value(row), _NOT_DECIDED),
-            "score": rounded(row.score, 6),
-            "p-value": rounded(row.p_value, 6),
-            "adjusted p-value": rounded(row.adjusted_p_value, 6),
-        }
-        for row in strongest_first(question)
-        if row.score is not None
-    ]
-    return rows + rest if rows else []
 
 
 def _ranks(document: Provenance) -> Chart | None:

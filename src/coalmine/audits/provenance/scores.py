@@ -399,12 +399,36 @@ def ask_users(
 
     Users whose unit fails have no numbers, and the reason; if all fail, the first problem is raised.
     """
-    progress.start(task, sum(len(user.texts) for user in users))
     units = list(work.units(users))
-    parts: list[Arrays] = [{}] * len(units)
+    parts, problems = answers(work, units, engine=engine, ledger=ledger, progress=progress, task=task)
+    for number, problem in problems.items():
+        known, sizes = next(part for part in parts if part), units[number].inputs[2]
+        empty = {
+            name: np.full(
+                (len(sizes), *column.shape[1:]), np.nan if column.dtype.kind == "f" else 0, dtype=column.dtype
+            )
+            for name, column in known.items()
+        }
+        parts[number] = empty | {"failed": np.array(sizes), "reason": np.array([str(problem)] * len(sizes))}
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def answers(
+    work: ModelWork,
+    units: Sequence[Unit],
+    *,
+    engine: Engine,
+    ledger: Ledger,
+    progress: Progress,
+    task: str,
+) -> tuple[list[Arrays], dict[int, CoalmineError]]:
+    """The results of all units, and why some have none, by their numbers; if none has any, the first problem is raised."""
+    progress.start(task, sum(unit.size for unit in units))
+    parts: list[Arrays] = [{} for _ in units]
     problems: dict[int, CoalmineError] = {}
+    is_remote = isinstance(work.models[0], RemoteModel)
     for outcome in engine.map(work, units, ledger=ledger, progress=progress):
-        if isinstance(outcome.problem, SURVIVED) and not isinstance(work.target, RemoteModel):
+        if isinstance(outcome.problem, SURVIVED) and not is_remote:
             problems[outcome.number] = outcome.problem
             if isinstance(outcome.problem, WorkerLostError):
                 ledger.hold()
@@ -413,13 +437,4 @@ def ask_users(
     progress.finish()
     if problems and len(problems) == len(units):
         raise problems[min(problems)]
-    for number, problem in problems.items():
-        known, sizes = next(part for part in parts if part), units[number].inputs[2]
-        for name, column in known.items():
-            nothing = np.nan if column.dtype.kind == "f" else 0
-            parts[number] = {
-                **parts[number],
-                name: np.full((len(sizes), *column.shape[1:]), nothing, dtype=column.dtype),
-            }
-        parts[number] |= {"failed": np.array(sizes), "reason": np.array([str(problem)] * len(sizes))}
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return parts, problems

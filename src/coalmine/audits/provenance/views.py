@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from coalmine.audits.provenance.users import UserText
 from coalmine.engines.apart import Answered, ask_apart
+from coalmine.engines.units import Unit
 from coalmine.errors import ModelError, NoNumberError, NotMeasurableError
 from coalmine.models.endpoints.http import EndpointRefusedError
 from coalmine.models.protocols import (
@@ -163,6 +164,14 @@ def known_tokens(tokenizer: Tokenizer, text: str) -> list[int]:
     """The tokens of a text that count: those that are known."""
     unknown = tokenizer.unknown if isinstance(tokenizer, OpenTokenizer) else None
     return [token for token in encoded(tokenizer, text) or [] if token != unknown]
+
+
+def text_units(texts: Sequence[UserText], most: int) -> list[Unit]:
+    """Texts as units of work with at most so many, cut in the same way for every engine."""
+    parts = [texts[first : first + most] for first in range(0, len(texts), most)]
+    return [
+        Unit(([one.text for one in part], [one.source for one in part]), size=len(part)) for part in parts
+    ]
 
 
 def readable(model: Model, texts: Sequence[UserText]) -> list[tuple[int, TokenSequence, int]]:

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from coalmine.audits.provenance.options import ProvenanceOptions
 from coalmine.audits.provenance.records import AblationPoint, LogHistogram, WordGroup
 from coalmine.audits.provenance.users import User, UserText
-from coalmine.audits.provenance.views import TextView, counted_tokens, readable
+from coalmine.audits.provenance.views import TextView, counted_tokens, readable, text_units
 from coalmine.engines.engine import Engine
 from coalmine.engines.ledger import Ledger
 from coalmine.engines.units import Arrays, Running, Unit
@@ -266,10 +266,7 @@ def _accuracies(
     work: AblationWork, texts: Sequence[UserText], engine: Engine, ledger: Ledger, progress: Progress
 ) -> list[list[float | None]]:
     """Of frequent and of other words, for each share; None where there are none."""
-    parts = [texts[first : first + _TEXTS_AT_A_TIME] for first in range(0, len(texts), _TEXTS_AT_A_TIME)]
-    units = [
-        Unit(([one.text for one in part], [one.source for one in part]), size=len(part)) for part in parts
-    ]
+    units = text_units(texts, _TEXTS_AT_A_TIME)
     hits, words = np.zeros((len(work.shares), 2), dtype=np.int64), np.zeros(2, dtype=np.int64)
     for outcome in engine.map(work, units, ledger=ledger, progress=progress):
         found = outcome.value()
