@@ -16,6 +16,7 @@ from coalmine.errors import InputError, MissingExtraError
 from coalmine.records.contradictions import at_most, differences, same
 from coalmine.search.walks.thresholds import in_steps
 from coalmine.statistics.exposure.ranks import exposure_bits, reference_exposures, sampled_exposures
+from coalmine.storage.columns import arrow_column, numpy_column, repeated_text
 from coalmine.storage.files import PRIVATE, sha256_of_file, whole_file
 
 if TYPE_CHECKING:
@@ -63,13 +64,13 @@ def write_scores(path: Path, candidates: Sequence[CandidateScores]) -> str:
             for scores in candidates:
                 n = len(scores.indices)
                 columns = [
-                    pa.array([scores.format_id] * n, pa.string()).dictionary_encode(),
-                    pa.array([scores.kind] * n, pa.string()).dictionary_encode(),
-                    pa.array(scores.indices.astype(str), pa.string()),
-                    pa.array(scores.log_perplexities_bits, pa.float64()),
+                    repeated_text(scores.format_id, n),
+                    repeated_text(scores.kind, n),
+                    arrow_column(scores.indices.astype(str)),
+                    arrow_column(scores.log_perplexities_bits.astype(np.float64)),
                     pa.nulls(n, pa.float64())
                     if scores.log2_weights is None
-                    else pa.array(scores.log2_weights),
+                    else arrow_column(scores.log2_weights),
                 ]
                 writer.write_table(pa.Table.from_arrays(columns, schema=schema))
         return sha256_of_file(temporary)
@@ -90,20 +91,16 @@ def read_candidates(path: Path, *, indices: bool = True) -> list[CandidateScores
                 raise _damaged(path, f"it claims to have {file.metadata.num_rows:,} rows")
             table = file.read(columns=names)
         table.validate(full=True)
-        bits = np.asarray(table["log_perplexity_bits"].cast(pa.float64()))
+        bits = numpy_column(table["log_perplexity_bits"].cast(pa.float64()))
         # As codes into a list, because millions of rows share a few names.
         coded = [table[name].cast(pa.string()).combine_chunks().dictionary_encode() for name in names[:2]]
-        numbers = (
-            table["index"].cast(pa.string()).combine_chunks().to_numpy(zero_copy_only=False)
-            if indices
-            else None
-        )
+        numbers = numpy_column(table["index"].cast(pa.string())) if indices else None
     except (pa.ArrowException, OSError, KeyError, MemoryError, OverflowError, UnicodeError):
         raise _damaged(path, "it cannot be read as one") from None
     if any(table[name].null_count for name in names) or np.isnan(bits).any():
         raise _damaged(path, "a value in it is missing, or not a number")
     (form_codes, kind_codes), (forms, kinds) = zip(
-        *((np.asarray(one.indices), one.dictionary.to_pylist()) for one in coded), strict=True
+        *((numpy_column(one.indices), one.dictionary.to_pylist()) for one in coded), strict=True
     )
     if not set(kinds) <= set(get_args(CandidateKind)):
         raise _damaged(path, "it has a kind of score that is not known")

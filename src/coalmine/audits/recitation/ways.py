@@ -24,6 +24,7 @@ from coalmine.corpus.files.streams import pyarrow_for
 from coalmine.corpus.index.queries import CorpusIndex
 from coalmine.errors import InputError
 from coalmine.models.protocols import FloatArray, IntArray
+from coalmine.storage.columns import arrow_column, numpy_column, repeated_text
 from coalmine.storage.files import PRIVATE, sha256_of_file, whole_file
 
 Rows = dict[str, NDArray[Any]]
@@ -192,9 +193,9 @@ def save_sequences(folder: Path, answers: Mapping[str, Rows]) -> str:
     tables = [
         pa.table(
             {
-                "model": [model] * len(rows["context"]),
+                "model": repeated_text(model, len(rows["context"])).cast(pa.string()),
                 **{
-                    name: pa.array(values, mask=values < _LEAST[name]) if name in _LEAST else values
+                    name: arrow_column(values, values < _LEAST[name] if name in _LEAST else None)
                     for name, values in rows.items()
                 },
             }
@@ -221,6 +222,6 @@ def read_sequences(path: Path) -> Rows:
             f"{path} cannot be read as Parquet ({type(problem).__name__}); make the recitation again"
         ) from None
     return {
-        name: (table[name].fill_null(0) if name in _LEAST else table[name]).to_numpy()
+        name: numpy_column(table[name].fill_null(0) if name in _LEAST else table[name])
         for name in table.column_names
     }
