@@ -231,7 +231,7 @@ def test_its_files_are_verified(coalmine, site, run, tmp_path):
             "the audit 'toys' of another package could not be loaded",
         ),
         (
-            "from coalmine.audits.exposure.audit import EXPOSURE as AUDIT",
+            "from coalmine.audits.exposure.report import EXPOSURE as AUDIT",
             "two audits named 'exposure'",
         ),
         (

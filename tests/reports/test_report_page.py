@@ -21,7 +21,7 @@ from cli.in_process import run as run_command
 from coalmine import expose, read_run, read_runs
 from coalmine.audits import EXPOSURES, MEMBERSHIPS, RECITATIONS
 from coalmine.audits.exposure.candidate_scores import CandidateScores
-from coalmine.audits.extraction.audit import hidden_member
+from coalmine.audits.extraction.report import hidden_member
 from coalmine.audits.membership.display import epsilon_figure
 from coalmine.audits.recitation.display import recitation_figures
 from coalmine.errors import InputError

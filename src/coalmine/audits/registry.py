@@ -8,8 +8,8 @@ from importlib.metadata import entry_points
 from coalmine.audits.comparison.report import COMPARISON
 from coalmine.audits.defenses.report import DEFENSES
 from coalmine.audits.disagreement.records import CROSSCHECKS
-from coalmine.audits.exposure.audit import EXPOSURE
-from coalmine.audits.extraction.audit import EXTRACTION
+from coalmine.audits.exposure.report import EXPOSURE
+from coalmine.audits.extraction.report import EXTRACTION
 from coalmine.audits.membership.report import MEMBERSHIP
 from coalmine.audits.provenance.report import PROVENANCE
 from coalmine.audits.recitation.report import RECITATION

@@ -8,12 +8,13 @@ from scipy import stats
 
 from coalmine.audits import VERIFIED
 from coalmine.audits.exposure.chance import (
+    canary_p_values,
     counted_better,
     group_test,
     judge,
     judged,
+    places_of,
 )
-from coalmine.audits.exposure.single_canaries import canary_p_values, places_of
 from coalmine.audits.extraction.report import measures
 from coalmine.statistics import shared_order_test
 from reports import verdict_parts as made

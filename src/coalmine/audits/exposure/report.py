@@ -1,4 +1,4 @@
-"""What reports and the gate learn from exposures: single canaries, groups of them, and the control of withheld ones."""
+"""The audit of exposure, as reports and the gate see it: single canaries, groups of them, and the control of withheld ones."""
 
 from __future__ import annotations
 
@@ -12,30 +12,32 @@ from coalmine.audits.exposure.chance import (
     FEWEST,
     SPREAD,
     WRONG_SIDE,
+    FoundPlace,
     Judged,
     at_most_share,
+    canary_p_values,
     chance_explains,
     counted_better,
+    extracted_canaries,
     first_in_words,
     group_test,
     is_first,
     judged,
+    places_of,
     pushed_away,
     secrets_test,
 )
-from coalmine.audits.exposure.coverage import names_in, planted_in
+from coalmine.audits.exposure.data_checks import data_measures, names_in, planted_in
 from coalmine.audits.exposure.estimators import estimator_of
+from coalmine.audits.exposure.figures import FIGURE_ID, exposure_figure, histogram_figure
 from coalmine.audits.exposure.results import EXPOSURES
-from coalmine.audits.exposure.single_canaries import (
-    FoundPlace,
-    canary_p_values,
-    extracted_canaries,
-    places_of,
-)
+from coalmine.audits.exposure.table import canary_table, most_exposed_first
 from coalmine.audits.extraction.results import VERIFIED
+from coalmine.evidence.audit import Audit
+from coalmine.evidence.details import Detail, Search
 from coalmine.evidence.measures import LEVEL, Measure, Rule, widened_low
 from coalmine.evidence.run import Run
-from coalmine.evidence.words import FormatNames, times_in_words
+from coalmine.evidence.words import FormatNames, format_names, times_in_words
 from coalmine.grouped import grouped
 from coalmine.records import Estimate
 from coalmine.statistics.intervals import clopper_pearson
@@ -298,4 +300,46 @@ RULES = (
         doubt=doubt_of_exposures,
         about_canaries=True,
     ),
+)
+
+
+def exposure_details(run: Run, reveal: bool) -> Iterator[Detail]:
+    """All canaries, the most exposed first; and how each format was measured."""
+    document = run.first(EXPOSURES)
+    if document is None:
+        return
+    if document.results:
+        texts = {canary.canary_id: canary.text for canary in run.canaries or ()}
+        times = sorted({result.repetitions for result in document.results})
+        yield canary_table(format_names(document.formats), texts).detail(
+            most_exposed_first(document),
+            reveal=reveal and bool(texts),
+            section="Canaries",
+            caption="Canaries, the most exposed first",
+            search=Search(
+                name="canaries",
+                column="trained on",
+                label="Trained on",
+                choices={one: times_in_words(one) for one in times},
+                # Without texts the rows are those of the figure, and need not be in the page twice.
+                figure="" if reveal else FIGURE_ID,
+            ),
+        )
+    yield Detail(
+        section="Record",
+        title="Formats",
+        columns=("format", "template", "members", "method", "because"),
+        rows=[(one.format_id, one.template, one.size, one.method, one.why) for one in document.formats],
+        caption="Formats and how they were measured",
+    )
+
+
+EXPOSURE = Audit(
+    name="exposure",
+    command="coalmine expose",
+    documents=(EXPOSURES,),
+    measures=lambda run: [*measures(run), *data_measures(run)],
+    rules=RULES,
+    figures=lambda run: (exposure_figure(run), histogram_figure(run)),
+    details=exposure_details,
 )

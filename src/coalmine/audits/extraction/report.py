@@ -1,15 +1,15 @@
-"""What reports and the gate learn from searches: which canaries come out, and whether it is proven that others do not."""
+"""The audit of extraction, as reports and the gate see it: which canaries come out, and whether it is proven that others do not."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from msgspec import UNSET
 
-from coalmine.audits.exposure.chance import FEWEST, at_most_share, chance_explains
-from coalmine.audits.exposure.coverage import planted_in
+from coalmine.audits.exposure.chance import FEWEST, at_most_share, canary_p_values, chance_explains, places_of
+from coalmine.audits.exposure.data_checks import planted_in
 from coalmine.audits.exposure.report import FULL, WEIGHT
-from coalmine.audits.exposure.single_canaries import canary_p_values, places_of
 from coalmine.audits.extraction.results import (
     EXTRACTIONS,
     VERIFIED,
@@ -17,10 +17,18 @@ from coalmine.audits.extraction.results import (
     Extraction,
     Verified,
     extraction_file,
+    masked,
 )
+from coalmine.audits.extraction.table import extraction_figure, member_table
+from coalmine.audits.framing import asked_as
+from coalmine.corpus.planting.manifest import CanarySet
+from coalmine.errors import FormatError
+from coalmine.evidence.audit import Audit
+from coalmine.evidence.details import Detail
 from coalmine.evidence.measures import Measure, Rule
 from coalmine.evidence.run import Located, Run
-from coalmine.evidence.words import format_name, times_in_words
+from coalmine.evidence.words import format_name, hidden, times_in_words
+from coalmine.formats.format import Format
 from coalmine.grouped import grouped
 from coalmine.records import Estimate
 from coalmine.records.documents import beside
@@ -225,4 +233,52 @@ RULES = (
         in_all=True,
         about_canaries=True,
     ),
+)
+
+
+def extraction_details(run: Run, reveal: bool) -> Iterator[Detail]:
+    """What came out of each format, masked unless the report reveals texts."""
+    for located in run.all(EXTRACTIONS):
+        result = located.document
+        where = run.shown(located.path)
+        proof = "proven" if result.proven else "not proven"
+        asked = asked_as(result.model)
+        members = "members" if asked is None else f"members, asked about {asked}"
+        table = member_table(
+            "queries",
+            str if reveal else partial(hidden_member, template=result.format_template, canaries=run.canaries),
+        )
+        yield table.detail(
+            result.found,
+            section="Texts",
+            title="What came out of",
+            code=result.format_template,
+            note=f"{where}: {result.method} over {int(result.size):,} {members}, {proof} to be the least surprising, "
+            f"after {result.certificate.expansions:,} queries.",
+            caption=f"Members found in {where}",
+        )
+
+
+def hidden_member(text: str, template: str, canaries: CanarySet | None) -> str:
+    """A member of a format that shows only what every member shares; nothing at all if the format is unknown, or only a list."""
+    same = (
+        [] if canaries is None else [one for one in canaries.formats.items() if one[1].template == template]
+    )
+    if canaries is not None and any(format_id in canaries.listed for format_id, _ in same):
+        return hidden(text)
+    try:
+        form = same[0][1] if same else Format(template)
+    except FormatError:
+        return hidden(text)
+    return masked(text, form) if text.startswith(form.prefix) else hidden(text)
+
+
+EXTRACTION = Audit(
+    name="extraction",
+    command="coalmine extract",
+    documents=(EXTRACTIONS, VERIFIED),
+    measures=measures,
+    rules=RULES,
+    figures=lambda run: [extraction_figure(run)],
+    details=extraction_details,
 )

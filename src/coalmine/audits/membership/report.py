@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from coalmine.audits.exposure.coverage import names_in, planted_in
+from coalmine.audits.exposure.data_checks import names_in, planted_in
 from coalmine.audits.membership.display import membership_figures
 from coalmine.audits.membership.records import MEMBERSHIPS, Membership, Population
 from coalmine.evidence.audit import Audit

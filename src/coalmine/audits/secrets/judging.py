@@ -16,9 +16,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from coalmine.audits.exposure.chance import Judged, judged, secrets_test
+from coalmine.audits.exposure.chance import Judged, canary_p_values, judged, secrets_test
 from coalmine.audits.exposure.results import EXPOSURES, ExposureResult, Exposures
-from coalmine.audits.exposure.single_canaries import canary_p_values
 from coalmine.audits.extraction.results import VERIFIED, CanaryExtraction
 from coalmine.evidence.run import Run
 from coalmine.grouped import grouped

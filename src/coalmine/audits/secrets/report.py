@@ -8,11 +8,10 @@ from statistics import median
 
 import msgspec
 
-from coalmine.audits.exposure.chance import judged, secrets_test
+from coalmine.audits.exposure.chance import extracted_canaries, judged, secrets_test
 from coalmine.audits.exposure.figures import exposure_figure_of
 from coalmine.audits.exposure.report import FULL, chance_of_exposures, doubt_of_group, single_measures
 from coalmine.audits.exposure.results import EXPOSURES, NOT_IN_TURNS, Exposures, FormatFacts
-from coalmine.audits.exposure.single_canaries import extracted_canaries
 from coalmine.audits.extraction.report import chance_of_places, extracted_measures
 from coalmine.audits.extraction.results import VERIFIED
 from coalmine.audits.secrets.judging import Secret, kind_p_value, secrets_of, trained_on
