@@ -15,6 +15,7 @@ from coalmine.audits import (
     WATCHES,
     Exposures,
     Membership,
+    MembershipOptions,
     Recitation,
     RecitationOptions,
     Run,
@@ -226,10 +227,7 @@ def epsilon_bound(low, *, confidence=0.95, statement=None):
 def memberships(*populations, delta=1e-5, manifest=None, verdict=None, confidence=0.95):
     return Membership(
         score="exposure",
-        delta=delta,
-        confidence=confidence,
-        inclusion=0.5,
-        seed=0,
+        settings=MembershipOptions(delta=delta, confidence=confidence, inclusion=0.5),
         populations=tuple(populations),
         verdict=verdict,
         manifest_sha256=manifest,

@@ -253,7 +253,11 @@ def test_trainings_of_the_user_can_take_the_place_of_ours(small):
     assert (small / "bench" / "trainings" / "none-seed1" / "note").read_text() == "1"
     assert (none.claimed_epsilon, claims.claimed_epsilon, claims.claimed_delta) == (None, 1.0, 1e-6)
     judged = read_membership(small / "bench" / "trainings" / "claims-seed0-audit" / "membership")
-    assert (judged.claimed_unit, judged.verdict.copies, claims.claim_p_value is None) == ("user", 1, False)
+    assert (judged.settings.claimed_unit, judged.verdict.copies, claims.claim_p_value is None) == (
+        "user",
+        1,
+        False,
+    )
 
 
 def test_a_killed_run_resumes_where_it_was(small):

@@ -56,7 +56,7 @@ def audited(folder, *, remembers, claim=CLAIM, repetitions=1, **options):
 def test_a_violated_claim_is_a_finding_and_breaks_the_rule(tmp_path):
     found = audited(tmp_path, remembers=True)
     assert (found.verdict.claimed_epsilon, found.verdict.claimed_delta) == (0.5, 1e-9)
-    assert (found.verdict.outcome, found.claimed_unit) == ("violated", "document")
+    assert (found.verdict.outcome, found.settings.claimed_unit) == ("violated", "document")
     codes = {one.code: one for one in findings_of(read_run(tmp_path))}
     assert (codes["CM303"].severity, codes["CM303"].status) == ("critical", "found")
     result = check(read_run(tmp_path), RULE)

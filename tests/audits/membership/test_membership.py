@@ -109,7 +109,7 @@ def one_run_bounds(result):
 def test_results_say_all_that_the_bound_from_one_run_needs(exposures, tmp_path):
     exposures.save(tmp_path)
     result = membership(tmp_path)
-    assert result.inclusion == 0.5
+    assert result.settings.inclusion == 0.5
     assert [estimate.status for estimate in one_run_bounds(result)] == ["lower_bound"] * 3
 
 

@@ -37,7 +37,7 @@ def test_a_report_of_memaudit_gives_its_own_auc():
         source["membership"]["n_members"],
         source["membership"]["n_controls"],
     )
-    assert found.inclusion == 0.5
+    assert found.settings.inclusion == 0.5
     assert "higher scores mean trained on, as the report says" in found.warnings
     # Controls had no coin: they are compared with, and take no part in the bound from one run.
     coins = read_scores(FOREIGN / "memaudit-report.json").populations()[-1].coins
@@ -68,7 +68,7 @@ def test_perplexities_of_tensorflow_privacy_are_lower_for_members():
         )
         assert one.coins is None
     found = membership_of_file(FOREIGN / "tensorflow-privacy-perplexities.json")
-    assert found.inclusion is None
+    assert found.settings.inclusion is None
     assert found.populations[1].auc.value > 0.9
     assert found.populations[1].best.canary.low is None
 
@@ -110,7 +110,7 @@ def test_copies_make_populations_with_the_coins_of_their_own(written):
     ]
     assert [len(one.coins.out_scores) for one in found] == [10, 10, 20]
     assert sorted(found[1].coins.out_scores) == [number + 8.0 for number in range(1, 20, 2)]
-    assert membership_of_file(path, inclusion=0.25).inclusion == 0.25
+    assert membership_of_file(path, inclusion=0.25).settings.inclusion == 0.25
 
 
 def test_the_command_reads_them(tmp_path, capsys, monkeypatch):

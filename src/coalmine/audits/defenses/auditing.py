@@ -178,7 +178,7 @@ class Auditor(NamedTuple):
 
 def bound_of(found: Membership) -> Estimate:
     """The largest bound on epsilon that a population proves: for one copy, or for all of a canary where the claim is for a user."""
-    whole = found.claimed_unit == "user"
+    whole = found.settings.claimed_unit == "user"
     every = [one.best.canary if whole else one.best.one_copy for one in found.populations]
     bounds = [one for one in every if one is not None]
     measured = [one for one in bounds if one.low is not None]

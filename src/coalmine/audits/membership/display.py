@@ -80,9 +80,7 @@ def membership_in_plain_words(result: Membership) -> list[str]:
         lines.append(f"Epsilon is not measured ({visible(which)}): {visible(reason)}.")
     needed = dict.fromkeys(text for estimate in measured for text in estimate.assumptions)
     if needed:
-        lines.append(
-            f"Epsilon is bounded at delta {result.delta:g} with {100 * result.confidence:g}% confidence, if {visible('; '.join(needed))}."
-        )
+        lines.append(f"Epsilon is bounded {_level_words(result)}, if {visible('; '.join(needed))}.")
     lines += [
         f"Calibration, {visible(change.population)}: the median exposure changes from {change.plain_median_bits:.2f} to "
         f"{change.calibrated_median_bits:.2f} bits."
@@ -91,6 +89,10 @@ def membership_in_plain_words(result: Membership) -> list[str]:
     if result.verdict is not None:
         lines.append(f"Verdict: {visible(result.verdict.statement)}.{whose_claim(result)}")
     return lines
+
+
+def _level_words(result: Membership) -> str:
+    return f"at delta {result.settings.delta:g} with {100 * result.settings.confidence:g}% confidence"
 
 
 def _planted(one: Population) -> str:
@@ -286,8 +288,8 @@ def epsilon_figure(document: Membership, known: FormatNames | None = None) -> Ch
     return Chart(
         id="epsilon",
         title="Lower bounds on epsilon" + ("" if claim is None else ", and the claimed epsilon"),
-        caption=f"What each method shows about epsilon at delta {document.delta:g}, for {whole}, at {100 * document.confidence:g}% "
-        "confidence (the Bayesian interval, where there is one, is credible instead). A triangle is a lower limit; the circle of the "
+        caption=f"What each method shows about epsilon for {whole}, {_level_words(document)} "
+        "(the Bayesian interval, where there is one, is credible instead). A triangle is a lower limit; the circle of the "
         f"median is a point estimate and not a bound.{said}",
         rows=rows,
         columns=columns,

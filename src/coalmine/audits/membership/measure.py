@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -38,7 +37,7 @@ from coalmine.statistics.epsilon.best import (
 )
 from coalmine.statistics.epsilon.claimed import Verdict, judge_claim, verdict_statement, verdict_words
 from coalmine.statistics.epsilon.estimates import JOINT_BETA, joint_beta_interval, note_epsilon
-from coalmine.statistics.epsilon.gaussian import F_DP, GAUSSIAN, epsilon_f_dp, epsilon_gaussian
+from coalmine.statistics.epsilon.gaussian import F_DP, epsilon_f_dp, epsilon_gaussian
 from coalmine.statistics.epsilon.one_run import METHOD as ONE_RUN
 from coalmine.statistics.epsilon.one_run import epsilon_one_run
 from coalmine.statistics.epsilon.thresholds import (
@@ -115,22 +114,6 @@ membership_of_results = membership
 """`coalmine.membership`, by a name that is not that of the folder."""
 
 
-def membership_again(source: Path, found: Membership) -> Membership:
-    """The same from the same exposures, by the options that it names."""
-    claimed = found.verdict
-    return membership(
-        source,
-        delta=found.delta,
-        confidence=found.confidence,
-        claimed_epsilon=None if claimed is None else claimed.claimed_epsilon,
-        claimed_delta=None if claimed is None else claimed.claimed_delta,
-        claimed_unit=found.claimed_unit,
-        inclusion=found.inclusion,
-        gaussian=any(one.canary.method == GAUSSIAN for row in found.populations for one in row.epsilon),
-        seed=found.seed,
-    )
-
-
 def membership_of_scores(
     in_scores: ArrayLike,
     out_scores: ArrayLike,
@@ -205,14 +188,9 @@ def _measured(
     measured = tuple(_population(one, asked, judged) for one in used)
     return Membership(
         score=score,
-        delta=float(asked.delta),
-        confidence=float(asked.confidence),
-        inclusion=asked.inclusion,
-        seed=asked.seed,
-        runs=asked.runs,
+        settings=asked,
         populations=measured,
         verdict=_overall(measured, asked.confidence),
-        claimed_unit=asked.claimed_unit,
         warnings=tuple(dict.fromkeys(warnings)),
     )
 

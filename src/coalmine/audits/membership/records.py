@@ -10,12 +10,11 @@ from typing import Any
 import msgspec
 
 from coalmine.audits.exposure.results import EXPOSURES
+from coalmine.audits.membership.options import MembershipOptions
 from coalmine.records import Estimate
 from coalmine.records.contradictions import differences
 from coalmine.records.documents import Document, Origin, SaidOfCanary, SaidOfFormat, Source
 from coalmine.records.estimate import Amount, Bits, Count, Level, Place, Positive, Share
-from coalmine.records.privacy import PrivacyUnit
-from coalmine.statistics.epsilon.best import TrainingRuns
 from coalmine.statistics.epsilon.claimed import Verdict
 from coalmine.statistics.roc import RateEstimate
 from coalmine.storage.files import sha256_of_file
@@ -152,18 +151,11 @@ class Membership(msgspec.Struct, frozen=True, kw_only=True):
     schema: str = SCHEMA
     # What a score is; higher means "was trained on".
     score: str
-    delta: Share
-    confidence: Level
-    # The probability with which a canary was planted; None where it is not known.
-    inclusion: Share | None
-    seed: int
-    # Whether the scores come from one training run, or each from a run of its own.
-    runs: TrainingRuns = "one"
+    # With the claim that was judged, and the probability with which a canary was planted; None where it is not known.
+    settings: MembershipOptions
     populations: tuple[Population, ...]
     calibration: tuple[Calibration, ...] = ()
     verdict: Verdict | None = None
-    # What a claim that was judged is for.
-    claimed_unit: PrivacyUnit = "document"
     model: dict[str, Any] = {}
     reference_model: dict[str, Any] | None = None
     manifest_sha256: str | None = None
@@ -178,13 +170,13 @@ class Membership(msgspec.Struct, frozen=True, kw_only=True):
 
 def _again(path: Path, found: Membership) -> Iterator[str]:
     """All of it follows from the exposures that the scores come from, where these are in a directory next to it."""
-    from coalmine.audits.membership.measure import membership_again
+    from coalmine.audits.membership.measure import membership
 
     folders = path.absolute().parent.parent
     places = [path.with_name(EXPOSURES.file), *sorted(folders.glob(f"*/{EXPOSURES.file}"))]
     for source in places if found.reference_model is None else ():
         if source.is_file() and sha256_of_file(source) == found.exposures_sha256:
-            yield from differences(found, membership_again(source, found))
+            yield from differences(found, membership(source, found.settings))
             return
 
 

@@ -93,7 +93,7 @@ def _epsilon(
 ) -> Measure:
     bound, copy = one.best.canary, one.best.one_copy
     low = bound.low or 0.0
-    level = f"{100 * document.confidence:g}% confidence, delta {document.delta:g}; {bound.method}"
+    level = f"{100 * document.settings.confidence:g}% confidence, delta {document.settings.delta:g}; {bound.method}"
     each = (
         f", and at least {rounded_down(copy.low or 0.0)} for one copy"
         if one.copies > 1 and copy is not None
