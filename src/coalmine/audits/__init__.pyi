@@ -1,4 +1,4 @@
-from coalmine.audits.comparison.options import ComparisonOptions as ComparisonOptions
+from coalmine.audits.comparison.records import ComparisonOptions as ComparisonOptions
 from coalmine.audits.comparison.records import Comparison as Comparison
 from coalmine.audits.comparison.runs import compare_runs as compare_runs
 from coalmine.audits.defenses.measure import defend as defend

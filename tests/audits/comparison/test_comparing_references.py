@@ -8,7 +8,6 @@ import pytest
 from msgspec.structs import replace
 
 from audits.compared_runs import MANY, strategy_among
-from coalmine import Estimate
 from coalmine.audits import compare_runs
 from coalmine.audits.comparison.measure import compare
 from coalmine.audits.exposure.candidate_scores import CandidateScores
@@ -128,16 +127,6 @@ def test_many_references_leave_the_interval_as_it_was():
     assert pair.exposure.estimate.low == pytest.approx(alone.estimate.low, abs=0.01)
     assert pair.exposure.estimate.high == pytest.approx(alone.estimate.high, abs=0.01)
     assert pair.exposure.p_value == pytest.approx(alone.p_value, rel=0.05)
-
-
-def test_what_could_not_be_measured_stays_so():
-    one, other = two_runs()
-    missing = Estimate.not_measured("references", "there are no references")
-    results = [replace(result, estimate=missing, rank=None) for result in one.exposure.results]
-    found = compare([one._replace(exposure=replace(one.exposure, results=tuple(results))), other])
-    assert found.pairs[0].exposure is None
-    assert found.runs[0].exposure.value is None
-    assert (found.runs[0].exposure.low, found.runs[0].exposure.high) == (0.0, math.log2(MANY))
 
 
 def test_the_scores_of_references_are_read_from_the_results(tmp_path):

@@ -1,14 +1,9 @@
 """Trainings side by side: what is preferred, what cannot be compared, and real models."""
 
-import html
 import io
 import json
 import math
-import os
-import re
 import shutil
-import subprocess
-import sys
 
 import msgspec
 import numpy as np
@@ -26,14 +21,11 @@ from coalmine.audits.comparison.report import (
     comparison_in_words,
     pairs_table,
     runs_table,
-    save_figure,
     utility_figure,
 )
 from coalmine.audits.comparison.runs import given_utility, labeled_runs
 from coalmine.corpus import write_embedded_corpus
-from coalmine.errors import InputError, MissingExtraError
-from coalmine.statistics import reference_exposures
-from coalmine.storage.files import sha256_of_file
+from coalmine.errors import InputError
 
 # Trainings, from exposures
 
@@ -144,24 +136,6 @@ def test_two_models_say_which_of_them_exposes_less_and_prefer_no_way_of_training
     assert [run.on_frontier for run in found.runs] == [True, True]
 
 
-def test_canaries_that_share_few_references_are_warned_of():
-    def told(references):
-        estimates = reference_exposures(np.arange(8.0) + 50.5, np.arange(float(references)))
-        runs = []
-        for name in ("a", "b"):
-            one = strategy(name, LESS, method="references")
-            results = [
-                msgspec.structs.replace(result, estimate=estimate)
-                for result, estimate in zip(one.exposure.results, estimates, strict=True)
-            ]
-            exposure = msgspec.structs.replace(one.exposure, results=tuple(results))
-            runs.append(one._replace(exposure=exposure))
-        return " ".join(compare(runs).warnings)
-
-    assert "share the error" in told(70)
-    assert "share the error" not in told(90)
-
-
 def test_a_worse_model_that_exposes_less_is_a_trade_and_one_that_is_worse_in_both_is_beaten():
     found = compare([strategy("a", MORE, "2.5"), strategy("b", LESS, "2.9"), strategy("c", MORE, "2.9")])
     trade, _, _ = found.pairs
@@ -255,15 +229,6 @@ def test_utilities_by_document_have_intervals(tmp_path):
         given_utility("nan")
 
 
-def test_without_a_utility_there_is_no_frontier_and_it_says_so():
-    found = compare([strategy("a", MORE, None), strategy("b", LESS)])
-    assert found.pairs[0].utility_relation == "not known"
-    assert found.pairs[0].statement.endswith("of these two models, b exposes less")
-    assert "no frontier" in found.warnings[0]
-    with pytest.raises(InputError, match="no run has a place"):
-        save_figure(found, "figure.json")
-
-
 # Real models
 
 
@@ -314,58 +279,6 @@ def test_losses_of_other_documents_are_not_compared(trained):
     vouched = compare_runs([trained / "long", trained / "other"], utility=["2.5", "2.6"])
     assert vouched.pairs[0].utility_relation == "first better"
     assert None not in [run.on_frontier for run in vouched.runs]
-
-
-def test_runs_that_cannot_be_compared_are_refused(trained):
-    with pytest.raises(InputError, match="named twice"):
-        compare_runs([trained / "long", trained / "long"])
-    with pytest.raises(InputError, match="one for each run"):
-        compare_runs([trained / "long", trained / "short"], utility=["2.5"])
-    with pytest.raises(InputError, match="at least two"):
-        compare_runs([trained / "long"])
-
-
-def test_the_figure_is_drawn_and_needs_no_network(trained, tmp_path, monkeypatch):
-    found = compare_runs([trained / "long", trained / "short"])
-    assert {row["run"] for row in utility_figure(found).rows} == {"long", "short"}
-    pytest.importorskip("vl_convert", reason="the figures extra is not installed")
-    drawn = save_figure(found, tmp_path / "figure.svg").read_text()
-    assert "long" in drawn
-    assert "median exposure (bits)" in drawn
-    page = save_figure(found, tmp_path / "figure.html").read_text()
-    assert not re.search(r'<(script|link)[^>]+(src|href)="https?:', page)
-    assert json.loads(save_figure(found, tmp_path / "figure.json").read_text())["concat"]
-    hostile = msgspec.structs.replace(found, utility_name="</script><script>alert(1)</script>\x1b")
-    page = save_figure(hostile, tmp_path / "hostile.html").read_text()
-    assert "<script>alert" not in page
-    assert "\x1b" not in page
-    assert "default-src 'none'" in html.unescape(page)
-    with pytest.raises(InputError, match="ends in"):
-        save_figure(found, tmp_path / "figure.gif")
-    monkeypatch.setitem(sys.modules, "vl_convert", None)
-    with pytest.raises(MissingExtraError):
-        save_figure(found, tmp_path / "another.svg")
-
-
-def test_the_command(trained, tmp_path):
-    process = subprocess.run(
-        [
-            *(sys.executable, "-m", "coalmine", "report", "long", "short", "--json"),
-            *("--comparison", str(tmp_path), "-o", str(tmp_path / "report.html")),
-        ],
-        capture_output=True,
-        text=True,
-        cwd=trained,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        check=False,
-    )
-    assert process.returncode == 0, process.stderr
-    kept = json.loads((tmp_path / "comparison.json").read_text())
-    assert kept.pop("checksum")
-    assert json.loads(process.stdout)["comparison"] == kept
-    digests = {name: sha256_of_file(trained / f"{name}/exposure/exposure.json") for name in ("long", "short")}
-    assert {run["name"]: run["exposures_sha256"] for run in kept["runs"]} == digests
-    assert (tmp_path / "run.json").exists()
 
 
 def test_labels_say_which_runs_are_trainings_of_one_kind(trained, tmp_path):

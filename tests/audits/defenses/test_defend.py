@@ -140,13 +140,6 @@ def test_defenses_of_the_corpus_change_what_is_trained_on(folder, bench):
     )
 
 
-def test_options_of_training_are_changed_by_the_defense_alone(folder):
-    at = folder / "bench" / "trainings"
-    plain, dropped = (read_training(at / f"{name}-seed1").options for name in ("none", "dropout-0.5"))
-    assert (plain.dropout, dropped.dropout, plain.seed, dropped.seed) == (0.0, 0.5, 1, 1)
-    assert plain.hidden == dropped.hidden == 16
-
-
 def test_a_rounded_model_is_that_without_a_defense_with_few_weights(folder, bench):
     at = folder / "bench" / "trainings"
     for seed in (0, 1):

@@ -7,10 +7,6 @@ from audits.defenses.benches import bench, model
 from coalmine import check, findings_of, parse_policy, read_run
 from coalmine.audits import BENCHES
 from coalmine.audits.defenses.report import (
-    DEFENSES_TABLE,
-    DIFFERENCES_TABLE,
-    copies_table,
-    frontier_figure,
     in_plain_words,
 )
 from coalmine.errors import ContradictionError
@@ -94,12 +90,6 @@ def test_a_violated_claim_is_critical_and_a_kept_one_is_clear(tmp_path):
     assert found[0] is violated
 
 
-def test_a_claim_of_one_of_many_models_is_judged_with_their_number():
-    one = bench([*both("none", HIGH), *both("dedup", LOW, epsilon=0.5, separated=True)], ["dedup"])
-    row, p_value = one.row("dedup"), one.models[-1].verdict.p_value
-    assert row.claim_p_value == pytest.approx(2 * p_value)
-
-
 def test_what_is_missing_is_said(tmp_path):
     half = bench(both("none", HIGH), ["dedup"], finished=False)
     found = by_code(saved(tmp_path, half))
@@ -116,21 +106,6 @@ def test_a_canary_that_was_not_measured_is_never_left_out_of_a_difference():
     one = bench([model("none", 0, HIGH), unknown], ["dedup"])
     assert one.row("dedup").difference is None
     assert one.row("dedup").exposure.low >= min(LOW)
-
-
-def test_tables_and_the_figure_have_every_defense(made):
-    assert frontier_figure(made).table[0][0] == "none"
-    assert [row[0] for row in frontier_figure(made).table] == ["none", "dropout=0.2", "dedup"]
-    assert frontier_figure(bench(both("none", HIGH), ["dedup"])) is None
-    for table, rows in (
-        (DEFENSES_TABLE, made.rows),
-        (DIFFERENCES_TABLE, made.rows[1:]),
-        (copies_table(made), made.rows),
-    ):
-        assert table.terminal(rows).row_count == len(rows)
-    said = " ".join(in_plain_words(made))
-    assert "Not shown to lower exposure: dropout=0.2." in said
-    assert "On the frontier of loss and exposure: none, dedup." in said
 
 
 def test_hostile_names_stay_text(tmp_path):

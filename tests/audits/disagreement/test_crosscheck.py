@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from pyarrow import parquet
 
-from cli.in_process import run
 from coalmine import ScriptedModel, load_model, read_runs, score_texts, verify_run
 from coalmine.audits import CrosscheckOptions, crosscheck, read_crosscheck
 from coalmine.audits.disagreement.measure import divide
@@ -101,16 +100,6 @@ def test_scores_are_those_of_the_models(made):
     assert len(flagged) <= max(1, len(documents) // 100)
 
 
-def test_every_document_is_trained_on_by_exactly_one_model(made):
-    columns = table_of(made / "out")
-    trained = [
-        json.loads((one / "training.json").read_bytes())
-        for one in sorted((made / "out" / "halves").iterdir())
-    ]
-    assert [one["documents"] for one in trained] == [columns["half"].count(half) for half in (1, 2)]
-    assert all(one["epochs"][0]["validation_loss_bits"] > 0 for one in trained)
-
-
 def test_another_rule_trains_nothing_again_and_the_same_call_changes_nothing(made):
     folder = made / "out"
     before, models = result_bytes(folder), {path: path.stat().st_mtime_ns for path in folder.rglob("model.*")}
@@ -129,11 +118,6 @@ def test_another_rule_trains_nothing_again_and_the_same_call_changes_nothing(mad
     crosscheck(made / "corpus.jsonl", folder, training=TINY, fdr=0.9, overwrite=True)
     assert result_bytes(folder) == before
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("model.*")} == models
-
-
-def test_a_process_gives_the_same_bytes(made, tmp_path):
-    crosscheck(made / "corpus.jsonl", tmp_path, training=TINY, fdr=0.9, engine="processes:1")
-    assert result_bytes(tmp_path) == result_bytes(made / "out")
 
 
 @pytest.mark.parametrize(
@@ -176,20 +160,6 @@ def test_what_is_kept_together_is_in_one_half():
     apart = divide(documents, CrosscheckOptions()).first
     assert 60 < apart.sum() < 140
     assert (divide(documents, CrosscheckOptions(seed=1)).first != apart).any()
-
-
-def test_the_command_keeps_the_documents_of_a_user_together(made, tmp_path):
-    rows = (made / "corpus.jsonl").read_text().splitlines()
-    rows = [row.replace('"user ', f'"user {number // 4} ') for number, row in enumerate(rows)]
-    (tmp_path / "a.jsonl").write_text("\n".join(rows))
-    sizes = [part for name, size in TINY.items() for part in ("--training", f"{name}={size}")]
-    together = ("--field", "user=by", "--set", "together=user", *sizes)
-    ended = run("data", "crosscheck", tmp_path / "a.jsonl", "-o", tmp_path / "out", *together)
-    assert ended.code == 0, ended.said
-    halves = {}
-    for half, row in zip(table_of(tmp_path / "out")["half"], rows, strict=True):
-        halves.setdefault(json.loads(row)["by"], set()).add(half)
-    assert all(len(one) == 1 for one in halves.values())
 
 
 def test_the_canaries_of_a_planted_corpus_are_counted_again(tmp_path):
@@ -260,14 +230,4 @@ def test_bad_input_is_refused_in_one_sentence(tmp_path, changes, says):
     with pytest.raises(InputError, match=says) as refused:
         crosscheck(tmp_path / "a.txt", tmp_path / "out", **changes)
     assert "\n" not in str(refused.value)
-    assert not (tmp_path / "out").exists()
-
-
-def test_places_that_cannot_be_written_to_are_refused(tmp_path):
-    (tmp_path / "corpus.txt").write_text("\n".join(TEXTS))
-    with pytest.raises(CorpusError, match="would replace the corpus itself"):
-        crosscheck(tmp_path / "corpus.txt", tmp_path, models=scripted(), drop=True)
-    (tmp_path / "few.txt").write_text("\n".join(TEXTS[:4]))
-    with pytest.raises(CorpusError, match="at least 10"):
-        crosscheck(tmp_path / "few.txt", tmp_path / "out", training=TINY)
     assert not (tmp_path / "out").exists()

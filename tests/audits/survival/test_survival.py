@@ -5,11 +5,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from coalmine.audits import EXPOSURES, Run
 from coalmine.corpus import Survival, read_survival
 from coalmine.corpus.survival.results import SURVIVALS, CanarySurvival
 from coalmine.errors import AlteredError, ContradictionError
-from coalmine.evidence.reading import runs_by_model
 from coalmine.evidence.run import Located
 from coalmine.reports.conclusion import conclusion_of
 from coalmine.reports.findings import findings_of
@@ -82,23 +80,6 @@ def test_the_check_of_the_training_outranks_rehearsals():
     assert check(both, parse_policy("[exposure]\nat_most = 10")).outcome == "holds"
 
 
-def test_a_rehearsal_beside_the_manifest_is_about_every_model_that_was_measured_with_it():
-    calm = made.interval(1.0, 1.0, 1.0, confidence=None, method="exact")
-    other = made.manifest_of(("c0", "f1", 4, True, None))
-
-    def exposures(name, manifest):
-        document = made.document(
-            [made.result("c0", calm)], manifest=manifest.sha256, model={"weights_sha256": name}
-        )
-        return Located(Path(f"{name}-audit/exposure/exposure.json"), document)
-
-    measured = (exposures("a", MANIFEST), exposures("b", MANIFEST), exposures("c", other))
-    rehearsal = Located(Path("planted/survival.json"), survival(c3={"truncation": 4}))
-    documents = {EXPOSURES: measured, SURVIVALS: (rehearsal,)}
-    runs = runs_by_model(Run(paths=(Path(),), name="all", documents=documents))
-    assert [bool(found(run, "never")) for run in runs] == [True, True, False]
-
-
 def test_another_number_of_copies_is_found_by_itself():
     run = run_with(survival(c0={"packing_split": 1}, c1={"extra": 2}, w={"extra": 1}))
     [one] = found(run, "copies")
@@ -148,14 +129,6 @@ def test_a_check_of_other_canaries_says_nothing():
     [one] = found(run, "never")
     assert (one.severity, one.status) == ("info", "not_measured")
     assert check(run, parse_policy("[exposure]\nat_most = 10")).outcome == "holds"
-
-
-def test_the_gate_does_not_let_a_model_pass_by_canaries_that_were_not_trained_on():
-    policy = parse_policy("[exposure]\nat_most = 10")
-    assert check(run_with(survival()), policy).outcome == "holds"
-    result = check(run_with(survival(c3={"truncation": 4})), policy)
-    assert (result.outcome, result.exit_code) == ("not_shown", 2)
-    assert "1 of 24 planted canaries never reached the loss" in result.rules[0].evidence
 
 
 def test_the_file_is_read_back_and_checked(tmp_path):

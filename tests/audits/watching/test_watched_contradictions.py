@@ -61,23 +61,6 @@ def test_an_exposure_during_training_that_cannot_be(watched, tmp_path, name, cha
         read_run(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"canary_id": "stranger"}, "'stranger' is not in the manifest"),
-        ({"repetitions": 3}, "has another format, number of copies or coin"),
-        ({"format_id": "f1"}, "has another format, number of copies or coin"),
-    ],
-)
-def test_canaries_during_training_that_the_manifest_does_not_have(watched, tmp_path, changes, said):
-    watched("references")
-    with resealed(tmp_path / "training.json") as document:
-        document["watched"][0]["seen"][1].update(changes)
-    with pytest.raises(ContradictionError, match="contradicts the manifest that it was made with") as refused:
-        read_run(tmp_path)
-    assert said in str(refused.value)
-
-
 def test_a_watch_is_no_measurement_of_its_manifest(watched, tmp_path):
     """A policy asks for the exposures of every manifest: looks during the training do not count as these."""
     canaries = watched("references")

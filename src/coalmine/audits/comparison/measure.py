@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from coalmine.audits.comparison.options import ComparisonOptions
 from coalmine.audits.comparison.records import (
     ComparedRun,
     Comparison,
+    ComparisonOptions,
     PairDifference,
     Strategy,
     UtilityRelation,

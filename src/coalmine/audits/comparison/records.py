@@ -1,4 +1,4 @@
-"""Results of `compare`, and the records that it takes: a training and its utility."""
+"""Results of `compare_runs`, its options, and what it compares: a training and its utility."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import msgspec
 
 from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.audits.exposure.results import Exposures
+from coalmine.audits.options import Options
 from coalmine.records import Estimate
 from coalmine.records.documents import Document
 from coalmine.records.estimate import Level, Positive, Share
@@ -18,6 +19,33 @@ from coalmine.storage.files import PUBLIC
 
 SCHEMA = "coalmine.comparison/1"
 UtilityRelation = Literal["equal", "first better", "second better", "not told apart", "not known"]
+
+
+class ComparisonOptions(Options, frozen=True, kw_only=True):
+    """How trainings are compared.
+
+    Attributes:
+        utility_name: what the utility is called.
+        higher_is_better: whether a higher utility is better, as for an accuracy; losses are lower.
+        equal_within: utilities that differ by no more than this, in their own unit, count as equal.
+        repetitions: compare only canaries that were planted exactly this many times; None compares all.
+        confidence: the level of the intervals, between 0 and 1.
+        seed: the root of all randomness.
+
+    >>> ComparisonOptions(repetitions=4).utility_name
+    'validation loss'
+    """
+
+    utility_name: str = "validation loss"
+    higher_is_better: bool = False
+    equal_within: float = 0.02
+    repetitions: int | None = None
+    confidence: float = 0.95
+    seed: int = 0
+
+    def check(self) -> None:
+        """Reject values that nothing can be compared with."""
+        self._require(0 <= self.equal_within < float("inf"), "equal_within", "a number of at least 0")
 
 
 class UtilityMeasure(NamedTuple):

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 
 from coalmine.audits.comparison.records import COMPARISONS, ComparedRun, Comparison, PairDifference
-from coalmine.errors import InputError
 from coalmine.evidence.audit import RunComparison
-from coalmine.evidence.charts import Axis, Chart, Marks, Rows, as_one, intervals, rounded, short_names
+from coalmine.evidence.charts import Axis, Chart, Marks, Rows, intervals, rounded, short_names
 from coalmine.evidence.details import AcrossRuns
-from coalmine.evidence.drawing import save_drawing
 from coalmine.evidence.run import Run
 from coalmine.evidence.tables import Column, Table
 from coalmine.evidence.words import format_name, format_names
 from coalmine.grouped import grouped
-from coalmine.storage.files import PUBLIC, to_json, write_bytes
 from coalmine.visible import visible
 
-KINDS = (".svg", ".html", ".png", ".json")
 EXPOSURE = "median exposure (bits)"
 # Beside eight other columns.
 FORMAT_WIDTH = 28
@@ -91,14 +85,14 @@ def _place(run: ComparedRun) -> str:
     return "on it" if run.on_frontier else f"beaten by {', '.join(run.dominated_by)}"
 
 
-def utility_figure(comparison: Comparison, *, fewest: int = 2) -> Chart | None:
-    """Utility against the median exposure of each run, or None if fewer can be placed; the warnings of the comparison say why.
+def utility_figure(comparison: Comparison) -> Chart | None:
+    """Utility against the median exposure of each run, or None if fewer than two can be placed; the warnings of the comparison say why.
 
     After Figure 5 of The Secret Sharer, Carlini, Liu, Erlingsson, Kos and Song, 2019, arXiv:1802.08232.
     """
     utility = comparison.utility_name
     panels = grouped((str(row["format"]), row) for row in _rows(comparison))
-    panels = {name: rows for name, rows in panels.items() if len(rows) >= fewest}
+    panels = {name: rows for name, rows in panels.items() if len(rows) > 1}
     if not panels:
         return None
     rows = [row for one in panels.values() for row in one]
@@ -120,22 +114,6 @@ def utility_figure(comparison: Comparison, *, fewest: int = 2) -> Chart | None:
         panel="format",
         notes={name: frontier_in_words(own, "run") for name, own in panels.items()},
     )
-
-
-def save_figure(comparison: Comparison, path: str | os.PathLike[str]) -> Path:
-    """Draw the figure as .svg, .png or a self-contained .html, or write its description as .json."""
-    target = Path(path)
-    if target.suffix not in KINDS:
-        raise InputError(f"a figure ends in {', '.join(KINDS)}, got {target.name!r}; name it so")
-    chart = utility_figure(comparison, fewest=1)
-    if chart is None:
-        raise InputError("no run has a place in the figure; the notes of the comparison say why")
-    figure = as_one([chart])
-    if target.suffix == ".json":
-        write_bytes(target, to_json(figure) + b"\n")
-    else:
-        save_drawing(figure, target, title=f"{comparison.utility_name} against exposure", mode=PUBLIC)
-    return target
 
 
 def frontier(rows: Rows, shows: tuple[str, ...]) -> tuple[Marks, ...]:

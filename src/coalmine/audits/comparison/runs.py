@@ -15,8 +15,7 @@ import msgspec
 import numpy as np
 
 from coalmine.audits.comparison.measure import compare
-from coalmine.audits.comparison.options import ComparisonOptions
-from coalmine.audits.comparison.records import Comparison, Strategy, UtilityMeasure
+from coalmine.audits.comparison.records import Comparison, ComparisonOptions, Strategy, UtilityMeasure
 from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.audits.exposure.estimators import estimator_of
 from coalmine.audits.exposure.results import EXPOSURES
@@ -67,11 +66,6 @@ def compare_runs(
     for name, run, side, named in zip(names_of(read), read, sides, given, strict=True):
         exposure = run.first(EXPOSURES)
         if exposure is None:
-            if run.secrets is not None and run.secrets.first(EXPOSURES) is not None:
-                raise NotMeasurableError(
-                    f"{name} has exposures of secrets that were found in its data only, and each has a context of its own: these are not "
-                    "compared; plant the same canaries for all runs, or report each run by itself"
-                )
             raise NotMeasurableError(
                 f"{name} has no exposures to compare; run `coalmine expose` on it first, with the same canaries as the others"
             )

@@ -123,9 +123,12 @@ def crosscheck(
         )
     how = _training_options(preset, dict(training or {}), given) if models is None else None
     source, folder = Path(corpus), Path(out)
-    check_outputs(source, folder, drop=drop)
+    target = folder / f"corpus{kind_of(source).full_suffix}"
+    pyarrow_for(DOCUMENTS_FILE)
+    refuse_itself(source, target)
+    kept_files = (target.name, MANIFEST_NAME) if drop else ()
+    check_places(folder, RESULT_FILE, DOCUMENTS_FILE, UNITS_FILE, UNFINISHED_FILE, *kept_files)
     known = manifest_of(source) if drop else KnownManifest()
-    target = _target(source, folder)
     dropped = [target.name, *([MANIFEST_NAME] if known.canaries is not None else [])] if drop else []
     places = [] if overwrite else [folder / name for name in (*dropped, RESULT_FILE)]
     asked = _Question(OriginalCorpus.of(source, given.fields), given, how, models, drop=drop, reveal=reveal)
@@ -163,19 +166,6 @@ def crosscheck(
         ledger.forget()
         remove_abandoned(folder)
     return made
-
-
-def check_outputs(source: Path, folder: Path, *, drop: bool) -> None:
-    """Refuse places that cannot be written to, before any model is loaded."""
-    pyarrow_for(DOCUMENTS_FILE)
-    target = _target(source, folder)
-    refuse_itself(source, target)
-    names = (RESULT_FILE, DOCUMENTS_FILE, UNITS_FILE, UNFINISHED_FILE)
-    check_places(folder, *names, *((target.name, MANIFEST_NAME) if drop else ()))
-
-
-def _target(source: Path, folder: Path) -> Path:
-    return folder / f"corpus{kind_of(source).full_suffix}"
 
 
 def _training_options(
