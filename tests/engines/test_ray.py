@@ -187,7 +187,7 @@ def test_a_cluster_of_this_machine_leaves_nothing_after_ctrl_c(tmp_path):
         )
         wait_for(tmp_path / "reached-0")
         started = [command(found) for found in Path("/proc").glob("[0-9]*")]
-        assert any(f"{place}/coalmine_".encode() in one for one in started)
+        assert any(f"{place}/.work.".encode() in one for one in started)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does, to every process
         _, said = process.communicate(timeout=60)
         assert (process.returncode, said) == (77, "")

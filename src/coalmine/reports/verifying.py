@@ -115,6 +115,8 @@ class _Files:
         """Look at each file by itself, then at what it says of others."""
         # A file that is reached in two ways is one file.
         every = sorted({real_path(path): path for path in reversed([*self._below()])}.values())
+        if not any(path.suffix == ".json" for path in every):
+            progress = Silent()  # all there is to say is that nothing is ours
         progress.start("Verifying files", len(every))
         for path in every:
             self._read(path)
