@@ -15,7 +15,7 @@ import threading
 from collections import Counter
 from pathlib import Path
 
-_RANDOM = re.compile(r"\.[0-9a-f]{16}-[0-9]+(?=\.|$)")
+_RANDOM = re.compile(r"\.[0-9a-f]{8,16}-[0-9]+(?=\.|$)")
 
 
 class Moments:

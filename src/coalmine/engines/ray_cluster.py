@@ -29,8 +29,8 @@ from coalmine.storage.directories import work_directory
 # How long a machine may take to accept a connection, and Ray on it to answer.
 _CONNECT_SECONDS = 5.0
 _PROBE_SECONDS = 30.0
-# Socket names of Ray are about this much longer than its directory, and a system allows a bit more than 100 bytes.
-_LONGEST_DIRECTORY = 28
+# Names of sockets of Ray are some 60 bytes longer than its directory, whose own name has 30, and a system allows 107.
+_LONGEST_DIRECTORY = 20
 _MODE, _TOKEN, _TOKEN_PATH = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 
 

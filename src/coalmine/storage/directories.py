@@ -68,7 +68,7 @@ def work_directory(parent: str | os.PathLike[str] | None = None) -> Iterator[Pat
     """A private directory in `parent`, or where temporary files are, for the block; what killed processes left is removed too."""
     place = Path(tempfile.gettempdir() if parent is None else parent)
     remove_abandoned(place)
-    path = place / f".work.{work_name()}"
+    path = place / f".work.{work_name(4)}"  # short, because names of sockets below it may not be long
     path.mkdir(mode=0o700)
     descriptor: int | None = None
     try:

@@ -31,7 +31,7 @@ PRIVATE = 0o600
 PUBLIC = 0o644
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 # Work files and work directories, which are still being written, have unguessable names that end with the id of their process.
-_WORK_NAME = re.compile(r"\..+\.[0-9a-f]{16}-(?P<process>[0-9]+)(\.part)?")
+_WORK_NAME = re.compile(r"\..+\.[0-9a-f]{8,16}-(?P<process>[0-9]+)(\.part)?")
 # The bytes that file systems allow for a name, and those added to the final name: two dots, 16 digits, the process, ".part".
 _LONGEST_NAME, _ADDED = 255, 48
 
@@ -179,9 +179,9 @@ class _NewFile:
             raise UnflushedError(str(write_error(self.final, error, left))) from error
 
 
-def work_name() -> str:
+def work_name(size: int = 8) -> str:
     """The end of the name of a work file or directory of this process: nobody can guess it."""
-    return f"{secrets.token_hex(8)}-{os.getpid()}"
+    return f"{secrets.token_hex(size)}-{os.getpid()}"
 
 
 def is_work_name(name: str) -> bool:
