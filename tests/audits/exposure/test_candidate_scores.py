@@ -53,13 +53,3 @@ def text_that_is_not_utf8(length):
 def test_other_files_are_refused(tmp_path, changed, why):
     with pytest.raises(InputError, match=why):
         read_candidates(written(tmp_path, **changed))
-
-
-def test_a_file_without_a_column_or_of_something_else_is_refused(tmp_path):
-    path = tmp_path / "scores.parquet"
-    parquet.write_table(pa.table({name: COLUMNS[name] for name in ("format_id", "kind")}), path)
-    with pytest.raises(InputError, match=r"not a scores.parquet"):
-        read_candidates(path)
-    path.write_bytes(b"PAR1" * 9)
-    with pytest.raises(InputError, match="cannot be read"):
-        read_candidates(path)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from coalmine import CanarySet, Format, expose, findings_of, membership, read_run, serve
+from coalmine import CanarySet, Format, expose, findings_of, read_run, serve
 from coalmine.models import connect
 from models.switching import QUICK, scripted
 from reports import verdict_parts as made
@@ -43,12 +43,6 @@ def test_another_model_at_the_same_url_is_told(tmp_path):
     assert "0/exposure.json" in one.evidence
     assert "1/exposure.json" in one.evidence
     assert one.evidence.endswith("so another model was served in between.")
-
-
-def test_membership_keeps_the_identity_of_what_it_was_computed_from(tmp_path):
-    measured(tmp_path, [scripted(), scripted()])
-    membership(tmp_path / "1").save(tmp_path / "membership")
-    assert not told(read_run(tmp_path))
 
 
 @pytest.mark.parametrize(

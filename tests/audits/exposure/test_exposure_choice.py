@@ -40,16 +40,6 @@ def model():
     return random_model("lstm", dtype=torch.float32)
 
 
-def test_a_slow_model_is_not_asked_about_every_member(model):
-    # The clock shows 10 seconds for each batch of 256: the 111,111 steps would take more than an hour.
-    slow = choose(Members(model, SIX), seconds=120, budget=50_000, clock=Ticking(10.0))
-    assert slow.method == "guided"
-    assert slow.steps == 111_111
-    assert slow.steps_per_second == pytest.approx(25.6)
-    assert "ranking all 1,000,000 members would take more than the 2 minutes allowed" in slow.why
-    assert "72.3 minutes" in slow.in_words
-
-
 def test_a_space_that_an_estimate_would_cost_as_much_for_is_exact_whatever_the_clock_says(model):
     assert (
         choose(Members(model, Format("pin {digits:4}")), seconds=1e-9, budget=50_000, clock=None).method

@@ -5,8 +5,6 @@ import pytest
 from coalmine import findings_of
 from coalmine.corpus import Fields
 from coalmine.corpus.planting.manifest_records import PlantedCorpus
-from coalmine.evidence.run import Located
-from coalmine.records.run_record import RUN_RECORDS
 from reports import verdict_parts as made
 
 
@@ -82,14 +80,3 @@ def test_results_of_other_canaries_weights_and_templates_do_not_belong_together(
         made.document([made.result("a", exactly())], model={"chat_template_sha256": name}) for name in "ab"
     ]
     assert "2 different chat templates" in found(made.run_of(*chat), "data.apart")[0].evidence
-
-
-def test_what_commands_did_not_read_is_reported_as_not_tested():
-    said = "2 strings of the conversations in chat.jsonl were not read: tools (2)"
-    manifest = made.manifest_of(("a", "f0", 4, True, None))
-    run = made.run_of(
-        made.document([made.result("a", exactly())], manifest=manifest.sha256), manifests=[manifest]
-    )
-    located = (Located(run.paths[0] / "run.json", {"not_read": [said]}),)
-    (one,) = found(run.with_all(RUN_RECORDS, located), "data.not_read")
-    assert (one.status, one.evidence) == ("not_tested", f"{said}.")

@@ -9,7 +9,6 @@ from scipy import stats
 from coalmine.audits import VERIFIED
 from coalmine.audits.exposure.chance import (
     canary_p_values,
-    counted_better,
     group_test,
     judge,
     judged,
@@ -60,47 +59,6 @@ def test_one_canary(estimate, p_value, low, high, in_space, known):
     assert same == found._replace(result=same.result)
 
 
-def test_a_format_without_facts_is_as_large_as_its_canaries_say():
-    (found,) = judged(made.document([made.result("c", exactly(3.0), format_id="f7", most=9.0)]))
-    assert found.space_bits == 9.0
-
-
-@pytest.mark.parametrize(
-    ("estimate", "full"),
-    [
-        (exactly(19.0), True),
-        (exactly(18.99), False),
-        (made.interval(19.5, 19.0, 20.0), True),
-        (made.interval(19.5, 18.9, 20.0), False),
-        (made.interval(None, 19.5, None, method="references", n=10**6), False),
-    ],
-)
-def test_fully_exposed_is_within_a_bit_of_the_whole_space(estimate, full):
-    assert one(estimate).fully_exposed == full
-
-
-@pytest.mark.parametrize(
-    ("estimate", "better"),
-    [
-        (made.interval(3.0, 2.0, 4.0), None),
-        (made.unknown("references"), None),
-        (among(0, 50), 0),
-        (among(0, 50, "sampled"), 0),
-        (among(1, 50), 1),
-        (among(1, 50, "sampled"), 1),
-        (among(37, 50), 37),
-        (among(37, 50, "sampled"), 37),
-        (made.interval(0.0, 0.0, 0.1, method="references", n=50), 50),
-        (made.interval(0.0, 0.0, 0.1, method="sampled", n=50), 50),
-        # Of numbers that do not go with n, the nearest that do.
-        (made.interval(30.0, 0.0, 30.0, method="references", n=3), 0),
-        (made.interval(-1.0, -1.0, 0.1, method="sampled", n=3), 3),
-    ],
-)
-def test_how_many_others_are_no_more_surprising(estimate, better):
-    assert counted_better(estimate) == better
-
-
 def test_what_has_no_number_takes_no_part():
     assert group_test([one(exactly(3.0)), one(made.unknown())]).p_value == pytest.approx(1 / 8)
     assert group_test([one(made.unknown())]) == group_test([]) == (1.0, 1)
@@ -137,13 +95,6 @@ def test_ways_of_measuring_share_the_error():
     for other in (one(among(50, 99), format_id="f1"), one(among(50, 98)), one(among(50, 99, "sampled"))):
         assert group_test([outside, other]).p_value == pytest.approx(2 * 1 / 100)
     assert group_test([one(exactly(0.1)), one(among(90, 99))]).p_value == 1.0
-
-
-def test_the_best_of_several_in_the_whole_space():
-    p, q = 2.0**-9, 2.0**-2
-    found = group_test([one(exactly(9.0)), one(exactly(2.0)), one(made.unknown())])
-    assert found.p_value == pytest.approx(min(2 * (1 - (1 - p) ** 2), 2 * q**2))
-    assert group_test([one(exactly(9.0))]).p_value == pytest.approx(p)
 
 
 # Single canaries, from their exposures and from searches

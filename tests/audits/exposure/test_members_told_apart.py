@@ -79,9 +79,3 @@ def test_a_canary_that_shares_its_tokens_with_few_is_ranked_after_them_and_says_
     assert "other members of its format have the same tokens" in warning
     found, _ = verify_extraction(lower_case, CanarySet.of(form, texts), top=2)
     assert all(not one.proven and ALIKE in one.problem for one in found)
-
-
-def test_a_canary_with_tokens_of_its_own_is_measured_as_ever(lower_case):
-    mixed = CanarySet.of("pin {choice:AA|aa|bb|cc|dd|ee|ff|gg}", ["pin aa", "pin bb"])
-    shared, own = expose(lower_case, mixed, method="exact")
-    assert (bool(shared.estimate.warnings), own.estimate.warnings) == (True, ())

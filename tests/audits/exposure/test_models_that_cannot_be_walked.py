@@ -88,15 +88,6 @@ def test_a_model_that_only_writes_is_prompted(model):
         expose(writer, CanarySet([], {"f0": PIN}))
 
 
-def test_a_prompt_finds_what_is_remembered():
-    from coalmine import ScriptedModel
-
-    model = ScriptedModel("0123456789pin ", memory={"pin 271": 0.9})
-    (found,) = extract(OnlySome(model, "generate"), PIN, method="prompt").found
-    assert found.text == "pin 271"
-    assert found.log_perplexity_bits is None
-
-
 def test_a_model_of_pairs_is_prompted_with_its_source_held_fixed():
     from coalmine.models import CharacterTokenizer
     from coalmine.models.inference.pairs import PairNetworkModel

@@ -2,21 +2,19 @@
 
 import json
 import re
-import shutil
 
 import msgspec
 import pytest
 
 from coalmine import CanarySet, ScriptedModel, check, expose, findings_of, membership, parse_policy
-from coalmine.audits import compare_runs, read_run, verify_certificate, verify_extraction
+from coalmine.audits import read_run, verify_certificate, verify_extraction
 from coalmine.audits.extraction.results import save_verification
 from coalmine.audits.secrets.judging import by_kind, secrets_of
-from coalmine.audits.secrets.table import secret_details
 from coalmine.corpus import NaturalOptions, canaries_of_scan, scan
 from coalmine.corpus.planting.manifest_records import ScannedCorpus
 from coalmine.corpus.secrets.canaries import canaries_of
 from coalmine.corpus.secrets.natural import NaturalSecret
-from coalmine.errors import InputError, NotMeasurableError
+from coalmine.errors import InputError
 from coalmine.records.chat import Turn
 from coalmine.reports.conclusion import conclusion_of
 from coalmine.reports.page.html import report_page
@@ -78,19 +76,6 @@ def audited(canaries, model, tmp_path_factory):
     where = folder / "m-audit" / "secrets-extraction"
     save_verification(where, results, extractions, manifest_sha256=canaries.sha256, model=model.describe())
     return folder
-
-
-def test_results_about_secrets_are_apart_from_those_about_canaries(audited):
-    run = read_run(audited)
-    assert not any(run.documents.values())
-    assert sorted(kind.file for kind, these in run.secrets.documents.items() if these) == [
-        "canaries.json",
-        "exposure.json",
-        "extraction.json",
-        "membership.json",
-        "verified.json",
-    ]
-    assert run.model is not None
 
 
 def test_a_report_says_which_secrets_come_out_and_that_canaries_were_not_tested(audited):
@@ -209,20 +194,6 @@ def test_a_search_for_a_secret_is_replayed_without_a_word_list(model, canaries):
     other = msgspec.structs.replace(found, words_sha256="0" * 64)
     with pytest.raises(InputError, match="give --words if it has a word list, or extract again"):
         verify_certificate(model, other)
-
-
-def test_secrets_are_not_compared_between_runs(audited, tmp_path):
-    other = shutil.copytree(audited, tmp_path / "other")
-    with pytest.raises(NotMeasurableError, match="has exposures of secrets that were found in its data only"):
-        compare_runs([audited, other])
-
-
-def test_the_page_shows_how_well_secrets_are_told_from_others(audited):
-    (table,) = [one for one in secret_details(read_run(audited), reveal=False) if one.title == "Membership"]
-    (phone, email) = ({"kind": row[0], "secrets": row[1], "others": row[2]} for row in table.rows)
-    assert phone == {"kind": "phone", "secrets": 6, "others": 6 * 9_999}
-    assert (email["kind"], email["secrets"]) == ("email", len(NAMES))
-    assert "AUC, low" in table.columns
 
 
 def test_a_chat_model_that_recites_its_turns_is_not_cleared_by_plain_text(tmp_path):
