@@ -24,7 +24,7 @@ from coalmine.reports.findings import findings_of as findings_of
 from coalmine.reports.gate import check as check, parse_policy as parse_policy, read_policy as read_policy
 from coalmine.reports.verifying import verify_run as verify_run
 from coalmine.audits.whole.auditing import audit as audit
-from coalmine.audits.whole.options import ReviewOptions as ReviewOptions
+from coalmine.audits.whole.records import ReviewOptions as ReviewOptions
 from coalmine.search.walks.scoring import score_texts as score_texts
 from coalmine.serving.server import serve as serve
 from coalmine.training.quantizing.options import QuantizeOptions as QuantizeOptions

@@ -174,7 +174,7 @@ def _small_batches():
 def _still_clock():
     """An audit that always has the same time for the same plan, whatever the machine does besides."""
     from coalmine.audits.whole import auditing
-    from coalmine.audits.whole.speeds import Speeds, Timing
+    from coalmine.audits.whole.subject import Speeds, Timing
 
     auditing.Timing = lambda: Timing(clock=lambda: 0.0, measure=lambda *_: Speeds(lines=1e4, steps=1e6))
 

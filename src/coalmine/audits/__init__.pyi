@@ -70,7 +70,7 @@ from coalmine.audits.recitation.records import (
 )
 from coalmine.audits.registry import audited as audited
 from coalmine.audits.runs import read_run as read_run, read_runs as read_runs
-from coalmine.audits.whole.results import (
+from coalmine.audits.whole.records import (
     REVIEWS as REVIEWS,
     Review as Review,
     StepRecord as StepRecord,

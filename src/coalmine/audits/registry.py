@@ -16,7 +16,7 @@ from coalmine.audits.recitation.report import RECITATION
 from coalmine.audits.secrets.report import SECRETS
 from coalmine.audits.survival.report import SURVIVAL
 from coalmine.audits.watching.report import WATCHING
-from coalmine.audits.whole.audit import STEPS
+from coalmine.audits.whole.report import STEPS
 from coalmine.errors import InputError
 from coalmine.evidence.audit import Audit
 from coalmine.evidence.run import Run

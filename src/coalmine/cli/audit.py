@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coalmine.audits.whole.options import ReviewOptions
+from coalmine.audits.whole.records import ReviewOptions
 from coalmine.cli.options import CorpusFields, LoadedModel, Running, Where, out_option
 from coalmine.cli.output import placed
 from coalmine.cli.runner import Session
@@ -18,7 +18,7 @@ from coalmine.visible import visible
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from coalmine.audits.whole.results import Review
+    from coalmine.audits.whole.records import Review
 
 
 class AuditArguments(Arguments, frozen=True, kw_only=True):

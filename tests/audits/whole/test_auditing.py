@@ -11,7 +11,7 @@ from cli.in_process import run
 from coalmine import CanarySet, ScriptedModel, audit, check, parse_policy, read_run, verify_run
 from coalmine.audits import PROVENANCES, RECITATIONS, REVIEWS
 from coalmine.audits.whole import auditing, canaries
-from coalmine.audits.whole.speeds import Speeds, Timing
+from coalmine.audits.whole.subject import Speeds, Timing
 from coalmine.corpus import Fields
 from coalmine.errors import InputError, MissingExtraError, ModelError, NotMeasurableError
 from coalmine.progress import Silent

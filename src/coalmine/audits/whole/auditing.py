@@ -10,17 +10,29 @@ from typing import Any
 
 import msgspec
 
+from coalmine.audits.exposure.results import EXPOSURES
+from coalmine.audits.extraction.results import VERIFIED
+from coalmine.audits.membership.records import MEMBERSHIPS
+from coalmine.audits.provenance.records import PROVENANCES
+from coalmine.audits.recitation.records import RECITATIONS
 from coalmine.audits.runs import read_runs
-from coalmine.audits.whole.inputs import Inputs, ModelOrPlace, Models, load_models, read_inputs
-from coalmine.audits.whole.options import ReviewOptions
-from coalmine.audits.whole.results import REVIEWS, Review, StepRecord
-from coalmine.audits.whole.running import AuditRun
-from coalmine.audits.whole.samples import gather
-from coalmine.audits.whole.speeds import Speeds, Timing
-from coalmine.audits.whole.step import Subject
-from coalmine.audits.whole.steps import STEPS
+from coalmine.audits.whole import canaries, texts
+from coalmine.audits.whole.records import REVIEWS, Review, ReviewOptions, StepRecord
+from coalmine.audits.whole.running import AuditRun, AuditStep
+from coalmine.audits.whole.subject import (
+    Inputs,
+    ModelOrPlace,
+    Models,
+    Speeds,
+    Subject,
+    Timing,
+    gather,
+    load_models,
+    read_inputs,
+)
 from coalmine.corpus.files.documents import Fields
 from coalmine.corpus.planting.manifest import CanarySet
+from coalmine.corpus.secrets.results import SCANS
 from coalmine.engines.engine import Engine, open_engine
 from coalmine.engines.scheduling import PooledEngine
 from coalmine.errors import InputError
@@ -30,6 +42,91 @@ from coalmine.reports.page.html import report_page
 from coalmine.storage.directories import sole_use
 from coalmine.storage.files import check_places, no_empty_directory, write_bytes
 
+# What an audit does, in the order in which it does it. A further step is a row.
+STEPS = (
+    # First, since the secrets are planned by what it finds.
+    AuditStep(
+        name=canaries.SCAN_FOLDER,
+        title="Scan for secrets",
+        audits=(),
+        share=0.5,
+        files=(SCANS.file,),
+        plan=canaries.plan_scan,
+        run=canaries.run_scan,
+        asked=canaries.scanned,
+    ),
+    AuditStep(
+        name="secrets",
+        title="Secrets in the training data",
+        audits=("secrets",),
+        share=4.0,
+        files=(f"exposure/{EXPOSURES.file}", f"extraction/{VERIFIED.file}"),
+        obstacles=(canaries.no_secrets, canaries.no_probabilities),
+        plan=canaries.plan_secrets,
+        run=canaries.run_secrets,
+    ),
+    AuditStep(
+        name="recitation",
+        title="Recitation of training text",
+        audits=("recitation",),
+        share=3.0,
+        files=(RECITATIONS.file,),
+        obstacles=(texts.no_sequences,),
+        plan=texts.plan_recitation,
+        run=texts.run_recitation,
+        asked=texts.recited,
+    ),
+    AuditStep(
+        name="documents",
+        title="Membership of training documents",
+        audits=("provenance",),
+        share=2.0,
+        files=(PROVENANCES.file,),
+        obstacles=(texts.no_held_out, texts.no_view),
+        plan=lambda subject, seconds: texts.plan_comparison(subject, "document", seconds),
+        run=lambda subject, *asked: texts.run_comparison(subject, "document", *asked),
+    ),
+    AuditStep(
+        name="users",
+        title="Provenance of users",
+        audits=("provenance",),
+        share=2.0,
+        files=(PROVENANCES.file,),
+        obstacles=(texts.no_users, texts.no_view),
+        plan=lambda subject, seconds: texts.plan_comparison(subject, "user", seconds),
+        run=lambda subject, *asked: texts.run_comparison(subject, "user", *asked),
+    ),
+    AuditStep(
+        name=canaries.EXPOSURE_FOLDER,
+        title="Exposure of canaries",
+        audits=("exposure",),
+        share=3.0,
+        files=(EXPOSURES.file,),
+        obstacles=(canaries.no_canaries, canaries.no_probabilities, canaries.no_frame),
+        plan=lambda subject, seconds: canaries.exposing(subject, canaries.planted(subject), seconds),
+        run=lambda subject, *asked: canaries.expose_these(subject, canaries.planted(subject), *asked),
+    ),
+    AuditStep(
+        name="canaries-extraction",
+        title="Extraction of canaries",
+        audits=("extraction",),
+        share=2.0,
+        files=(VERIFIED.file,),
+        obstacles=(canaries.no_canaries, canaries.no_search),
+        plan=lambda subject, seconds: canaries.searching(subject, canaries.planted(subject), seconds),
+        run=lambda subject, *asked: canaries.search_these(subject, canaries.planted(subject), *asked),
+    ),
+    AuditStep(
+        name="canaries-membership",
+        title="Membership of canaries",
+        audits=("membership",),
+        share=0.1,
+        files=(MEMBERSHIPS.file,),
+        obstacles=(canaries.no_canaries, canaries.no_probabilities),
+        plan=canaries.plan_membership,
+        run=canaries.run_membership,
+    ),
+)
 REPORT_FILE = "report.html"
 # How much faster several workers are than one, for each of them: they share the memory of one machine.
 WORTH_OF_A_WORKER = 0.7

@@ -20,8 +20,8 @@ from coalmine.audits.framing import frame_obstacle, framed
 from coalmine.audits.membership.measure import membership
 from coalmine.audits.membership.records import MEMBERSHIPS
 from coalmine.audits.provenance.views import encoded
-from coalmine.audits.whole.speeds import LINE
-from coalmine.audits.whole.step import Sized, StepRun, Subject, TooLong
+from coalmine.audits.whole.running import Sized, StepRun, TooLong
+from coalmine.audits.whole.subject import LINE, Subject
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.corpus.secrets.natural import NaturalOptions
 from coalmine.corpus.secrets.results import SCANS

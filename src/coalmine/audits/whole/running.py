@@ -1,31 +1,103 @@
-"""Running the steps within the time: each is planned when it begins, what has its results is not repeated, and what is stopped resumes."""
+"""Steps of an audit, and running them within the time: each is planned when it begins, what has its results is not repeated."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import msgspec
 
 from coalmine.audits.exposure.results import duration
-from coalmine.audits.whole.results import Review, StepRecord
-from coalmine.audits.whole.speeds import Clock
-from coalmine.audits.whole.step import AuditStep, Sized, StepRun, Subject, TooLong
+from coalmine.audits.whole.records import Review, StepRecord
+from coalmine.audits.whole.subject import Clock, Subject
 from coalmine.engines.engine import Engine
+from coalmine.engines.ledger import Ledger
 from coalmine.errors import InputError, MissingExtraError, ModelError, ModelOutputError, NotMeasurableError
 from coalmine.models.protocols import Scorer
 from coalmine.progress import Progress
+from coalmine.storage.directories import UNFINISHED_FILE
 from coalmine.visible import visible
 
 # What is planned with, of all that is given: a step may take longer than the speeds say, and the report takes a while too.
 PLANNED_SHARE = 0.8
 # What is left of the time for the report, in seconds; and the least that a step may take, whatever is left.
 REPORTING, LEAST = 10.0, 3.0
-# A step that takes no more than this share of all time has what it takes, whatever the steps before it do.
-CHEAP = 0.05
 # What ends a step and not the audit: the others may still have an answer.
 _NO_ANSWER = (NotMeasurableError, ModelError, ModelOutputError, MissingExtraError)
-_UNLIMITED = 1e9
+
+
+class Sized(NamedTuple):
+    """A step as it fits into the time that it was given.
+
+    Attributes:
+        settings: what was decided, by name; plain values that JSON can hold. `run` gets them back.
+        seconds: what it will take, by the measured speeds.
+        size: what is asked, in words, such as "800 sequences".
+        cut: what was left out to fit, in a clause; empty where nothing was.
+    """
+
+    settings: dict[str, Any]
+    seconds: float
+    size: str
+    cut: str = ""
+
+
+class TooLong(NamedTuple):
+    """A step of which not even the least that says anything fits; `seconds` is what that would take."""
+
+    seconds: float
+
+
+class StepRun(NamedTuple):
+    """Where the work of a step runs, and where its results go."""
+
+    folder: Path
+    engine: Engine
+    progress: Progress
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditStep:
+    """One step of an audit.
+
+    Attributes:
+        name: its name, which is that of its folder.
+        title: what it tests, in a few words.
+        audits: the audits whose results it gives, by the names in the registry; none for one that asks no model.
+        share: how much of the time it gets, compared with the others.
+        files: its results: it is done where all of them are in its folder.
+        obstacles: each says why it does not apply, in a clause that says what to do about it, or None.
+        plan: what fits into so many seconds.
+        run: asks the model with the settings of the plan, and writes the results; what was stopped resumes.
+        asked: what its results say was asked, and what was left out to fit, where the plan did not know.
+    """
+
+    name: str
+    title: str
+    audits: tuple[str, ...]
+    share: float
+    files: tuple[str, ...]
+    obstacles: tuple[Callable[[Subject], str | None], ...] = ()
+    plan: Callable[[Subject, float], Sized | TooLong]
+    run: Callable[[Subject, dict[str, Any], StepRun], None]
+    asked: Callable[[Path, dict[str, Any]], tuple[str, str]] | None = None
+
+    def obstacle(self, subject: Subject) -> str | None:
+        """Why it does not apply; None where it does."""
+        return next((why for one in self.obstacles if (why := one(subject)) is not None), None)
+
+    def is_done(self, folder: Path) -> bool:
+        """Whether its results are in its folder, and nothing of a run that was killed while it wrote them."""
+        return (
+            all((folder / name).is_file() for name in self.files) and not (folder / UNFINISHED_FILE).exists()
+        )
+
+    def forget(self, folder: Path) -> None:
+        """Remove what a run left that was killed once its results were there: what would resume it is not needed any more."""
+        for one in {(folder / name).parent for name in self.files}:
+            Ledger(one).forget()
 
 
 class OutOfTime(KeyboardInterrupt):
@@ -159,18 +231,13 @@ class AuditRun:
         return self.began + self._all - REPORTING
 
     def _planned(self, step: AuditStep, record: StepRecord) -> StepRecord:
-        """A step with its share of what is left, or with the least that says anything where that fits; a cheap one has what it takes."""
+        """A step with its share of what is left, or with the least that says anything where that fits."""
         why = step.obstacle(self.subject)
         if why is not None:
             return msgspec.structs.replace(record, status="not_applicable", why=why)
-        takes, wanted, kept = self._takes(step), *self._later(step)
-        left = self._left() - kept
-        if self._is_cheap(takes):
-            seconds = min(takes, max(left, self._end() - self.clock()))
-        else:
-            seconds = share_of(step, {step: takes, **wanted}, left)
-        # A little more, so that rounding does not cut down what fits.
-        plan = step.plan(self.subject, max(1.001 * seconds, LEAST if self._possible else 0.0))
+        left = self._left()
+        seconds = left * step.share / sum(one.share for one in [step, *self._later(step)])
+        plan = step.plan(self.subject, max(seconds, LEAST if self._possible else 0.0))
         if isinstance(plan, TooLong) and plan.seconds <= left:
             plan = step.plan(self.subject, plan.seconds)
         if isinstance(plan, TooLong):
@@ -188,27 +255,17 @@ class AuditRun:
             expected_seconds=round(plan.seconds, 1),
         )
 
-    def _takes(self, step: AuditStep) -> float:
-        """The seconds that a step takes where it is not cut down."""
-        return step.plan(self.subject, _UNLIMITED).seconds
-
-    def _is_cheap(self, seconds: float) -> bool:
-        return seconds <= CHEAP * self._all
-
-    def _later(self, step: AuditStep) -> tuple[dict[AuditStep, float], float]:
-        """What each step takes that is to be run after this one, and what is kept for the cheap ones of them."""
-        later = {
-            one: self._takes(one)
+    def _later(self, step: AuditStep) -> list[AuditStep]:
+        """The steps that are to be planned after this one."""
+        return [
+            one
             for one in self.steps[self.steps.index(step) + 1 :]
             if self.record(one).status == "planned" and one.obstacle(self.subject) is None
-        }
-        # Any step may take the least that one may.
-        cheap = [seconds for seconds in later.values() if seconds > LEAST and self._is_cheap(seconds)]
-        return {one: seconds for one, seconds in later.items() if not self._is_cheap(seconds)}, sum(cheap)
+        ]
 
     def _ran(self, step: AuditStep, record: StepRecord) -> StepRecord:
-        # A step that was begun by an earlier run that had no time left is still given a little.
-        end = max(self._end() - self._later(step)[1], self.clock() + LEAST)
+        # Each later step may take the least, and one that was begun by an earlier run that had no time left is given a little.
+        end = max(self._end() - LEAST * len(self._later(step)), self.clock() + LEAST)
         shown = _InTime(self.progress, self.clock, step.title, end)
         running = StepRun(self.subject.folder / step.name, self.engine, shown)
         try:
@@ -228,24 +285,3 @@ class AuditRun:
         self.review = msgspec.structs.replace(self.review, steps=steps)
         if self._possible:
             self.save(self.review)
-
-
-def share_of(step: AuditStep, takes: dict[AuditStep, float], seconds: float) -> float:
-    """What a step gets of some time, all of which is shared by the shares; those that take less get what they take.
-
-    >>> class Part:
-    ...     def __init__(self, share):
-    ...         self.share = share
-    >>> small, large, larger = map(Part, (2.0, 1.0, 2.0))
-    >>> share_of(large, {small: 10.0, large: 500.0, larger: 600.0}, 100.0)
-    30.0
-    """
-    left = dict(takes)
-    while True:
-        shares = sum(one.share for one in left)
-        content = [one for one in left if left[one] <= seconds * one.share / shares]
-        if step in content:
-            return takes[step]
-        if not content:
-            return seconds * step.share / shares
-        seconds -= sum(left.pop(one) for one in content)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from coalmine.audits.whole.results import NOT_TESTED as LEFT_OUT
-from coalmine.audits.whole.results import REVIEWS, Review
+from coalmine.audits.whole.records import NOT_TESTED as LEFT_OUT
+from coalmine.audits.whole.records import REVIEWS, Review
 from coalmine.evidence.audit import Audit
 from coalmine.evidence.details import Detail
 from coalmine.evidence.measures import Measure

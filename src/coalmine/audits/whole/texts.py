@@ -1,27 +1,120 @@
-"""Recitation: which training sequences the model completes word for word, over a sample by number of copies."""
+"""Training text: which of it the model completes word for word, and whether documents and users are told from held-out ones."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
-from coalmine.audits.provenance.views import encoded
+from coalmine.audits.provenance.measure import audit_provenance
+from coalmine.audits.provenance.options import By, ProvenanceOptions
+from coalmine.audits.provenance.users import AuditedUsers, User
+from coalmine.audits.provenance.views import encoded, view_of
 from coalmine.audits.recitation.measure import recite
 from coalmine.audits.recitation.options import RecitationOptions
 from coalmine.audits.recitation.questions import longest_prompt
 from coalmine.audits.recitation.records import RECITATIONS
-from coalmine.audits.whole.speeds import LINE, Speeds
-from coalmine.audits.whole.step import Sized, StepRun, Subject, TooLong
+from coalmine.audits.whole.running import Sized, StepRun, TooLong
+from coalmine.audits.whole.subject import LINE, CorpusSample, Speeds, Subject
 from coalmine.corpus.index.building import build_index
 from coalmine.corpus.index.options import IndexOptions
 from coalmine.corpus.index.queries import CorpusIndex
 from coalmine.corpus.index.tokenizing import tokenizer_sha256
-from coalmine.errors import InputError
+from coalmine.errors import InputError, NotMeasurableError
 from coalmine.models.protocols import MaskedModel, Model, PairModel, TextScorer
+
+# The fewest that show anything beyond chance; more than the most only narrow what is known.
+FEWEST_COMPARED: dict[By, int] = {"document": 40, "user": 10}
+MOST_COMPARED: dict[By, int] = {"document": 1_000, "user": 400}
+# Statistics and the blind baseline take this long for each user or document, in seconds.
+JUDGING = 0.01
+# The figure about hidden units: so many texts of each group, each of which takes as long as this many; it is drawn only where it takes
+# no more than this share of the time.
+FIGURE_TEXTS, FIGURE_COSTS, FIGURE_SHARE = 100, 7, 0.1
+
+
+def no_held_out(subject: Subject) -> str | None:
+    """There must be something to compare with."""
+    there = subject.gathered.held_out is not None
+    return None if there else "no held-out text was given to compare with (--held-out)"
+
+
+def no_users(subject: Subject) -> str | None:
+    """It must be known whose texts these are, and others must have written the held-out text."""
+    field, held_out = subject.inputs.fields.user, subject.gathered.held_out
+    if field is None:
+        return "it was not said which field names the user of a text (--field user=NAME)"
+    if held_out is None:
+        return "no held-out text by other users was given to compare with (--held-out)"
+    if not subject.gathered.training.users:
+        return f"no document of the training data names a user in the field {field!r}"
+    if not held_out.users:
+        return "the held-out text has no user who is not in the training data too; give text by other users"
+    return None
+
+
+def no_view(subject: Subject) -> str | None:
+    """The model must say something about texts."""
+    try:
+        view_of(subject.model)
+    except NotMeasurableError as problem:
+        return str(problem)
+    return None if subject.speeds.lines else "the model could not read any document of the training data"
+
+
+def _groups(subject: Subject, by: By) -> tuple[Sequence[User], Sequence[User]]:
+    """Both groups in a random order, so that the first ones are a sample."""
+
+    def of(sample: CorpusSample | None) -> Sequence[User]:
+        return () if sample is None else sample.users if by == "user" else sample.sample
+
+    return of(subject.gathered.training), of(subject.gathered.held_out)
+
+
+def plan_comparison(subject: Subject, by: By, seconds: float) -> Sized | TooLong:
+    """As many of each group as fit."""
+    members, others = _groups(subject, by)
+    every = [*members, *others]
+    characters = sum(len(text.text) for user in every for text in user.texts) / len(every)
+    each = 2 * (subject.scoring(characters, compared=True) + JUDGING)
+    there = min(MOST_COMPARED[by], max(len(members), len(others)))
+    fewest = min(FEWEST_COMPARED[by], there)
+    if fewest * each > seconds:
+        return TooLong(fewest * each)
+    number = min(there, max(fewest, int(seconds / each)))
+    beside = "" if subject.reference is None else ", with the reference model beside"
+    figure = FIGURE_COSTS * min(FIGURE_TEXTS, number) * each
+    drawn = number == there and figure <= min(FIGURE_SHARE * seconds, seconds - number * each)
+    what = f"{by}s"
+    return Sized(
+        {"number": number, "figure": drawn},
+        number * each + figure * drawn,
+        f"{min(number, len(members)):,} {what} of the training data against {min(number, len(others)):,} held-out ones{beside}",
+        ""
+        if number == there
+        else f"{number:,} {what} of each group were compared and not {there:,}, to fit into the time",
+    )
+
+
+def run_comparison(subject: Subject, by: By, settings: dict[str, Any], running: StepRun) -> None:
+    """Ask about both groups."""
+    members, others = (group[: settings["number"]] for group in _groups(subject, by))
+    texts, hashes = FIGURE_TEXTS if settings["figure"] else 0, subject.inputs.hashes
+    audit_provenance(
+        subject.model,
+        AuditedUsers(members, non_members=others, members={user.name for user in members}),
+        ProvenanceOptions(by=by, seed=subject.seed, ablation_texts=texts),
+        reference_model=subject.reference,
+        out=running.folder,
+        engine=running.engine,
+        progress=running.progress,
+        data_sha256={"suspects": hashes["data"], "non_members": hashes["held_out"]},
+    )
+
 
 # As many tokens must come out, after these contexts, wherever documents and model are long enough.
 SUFFIX, CONTEXTS = 50, (50, 200)
@@ -70,7 +163,7 @@ def no_sequences(subject: Subject) -> str | None:
     return None
 
 
-def plan(subject: Subject, seconds: float) -> Sized | TooLong:
+def plan_recitation(subject: Subject, seconds: float) -> Sized | TooLong:
     """As many sequences as fit, once the corpus is indexed."""
     cuts = _cuts(subject)
     if cuts is None:
@@ -96,7 +189,7 @@ def plan(subject: Subject, seconds: float) -> Sized | TooLong:
     return Sized(settings, before + number * each, f"up to {number:,} sequences, {_in_words(settings)}", cut)
 
 
-def run(subject: Subject, settings: dict[str, Any], running: StepRun) -> None:
+def run_recitation(subject: Subject, settings: dict[str, Any], running: StepRun) -> None:
     """Index the corpus, and ask."""
     sizes: dict[str, Any] = {"contexts": tuple(settings["contexts"]), "suffix": settings["suffix"]}
     if isinstance(subject.model, MaskedModel):
@@ -112,7 +205,7 @@ def run(subject: Subject, settings: dict[str, Any], running: StepRun) -> None:
     )
 
 
-def asked(folder: Path, settings: dict[str, Any]) -> tuple[str, str]:
+def recited(folder: Path, settings: dict[str, Any]) -> tuple[str, str]:
     """How many sequences there were."""
     number = RECITATIONS.load(folder).sequences
     whole = settings["all"] or number < settings["sequences"]

@@ -1,12 +1,37 @@
-"""review.json: what one `coalmine audit` tested and what it did not, and the speeds by which it was planned."""
+"""review.json: what one `coalmine audit` tested and what it did not, within which time, and the speeds by which it was planned."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
+from coalmine.errors import InputError
 from coalmine.records.documents import Document, Origin
+from coalmine.records.options import SEED, Option, Options
+
+
+class ReviewOptions(Options, frozen=True, kw_only=True):
+    """How long an audit may take.
+
+    Attributes:
+        minutes: the time for everything. Each step is cut down to fit into it, or left out with the reason.
+        seed: the root of all randomness.
+
+    >>> ReviewOptions(minutes=5).seed
+    0
+    """
+
+    minutes: Annotated[
+        float, Option("The time for everything; what does not fit is cut down, or left out with the reason.")
+    ] = 30.0
+    seed: Annotated[int, SEED] = 0
+
+    def check(self) -> None:
+        """Reject a time that is none."""
+        if not 0 < self.minutes < float("inf"):
+            raise InputError(f"minutes must be more than 0, got {self.minutes:g}; 30 is usual")
+
 
 SCHEMA = "coalmine.review/1"
 
