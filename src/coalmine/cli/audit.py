@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from coalmine.audits.whole.records import ReviewOptions
-from coalmine.cli.options import CorpusFields, LoadedModel, Running, Where, out_option
+from coalmine.cli.options import CorpusFields, LoadedModel, Running, Where
 from coalmine.cli.output import placed
 from coalmine.cli.runner import Session
 from coalmine.cli.taking import Arguments
-from coalmine.records.options import Option
 from coalmine.visible import visible
 
 if TYPE_CHECKING:
@@ -22,26 +19,24 @@ if TYPE_CHECKING:
 
 
 class AuditArguments(Arguments, frozen=True, kw_only=True):
-    """What `coalmine audit` takes."""
+    """What `coalmine audit` takes.
+
+    Attributes:
+        held_out: Text like the training data that the model was not trained on, to compare with.
+        reference: A model without this training data; for an adapter, its base is taken without asking.
+        canaries: The canaries.json of canaries that were planted in the training data.
+        index: An index of --data with the model's tokenizer, if there is one already.
+        out: Directory for all results and report.html; default: MODEL-audit/review.
+        data: The training data of the model, or a part of it.
+    """
 
     model: Where
-    data: Annotated[Path, typer.Option("--data", help="The training data of the model, or a part of it.")]
-    held_out: Annotated[
-        Path | None, Option("Text like the training data that the model was not trained on, to compare with.")
-    ] = None
-    reference: Annotated[
-        str | None,
-        Option("A model without this training data; for an adapter, its base is taken without asking."),
-    ] = None
-    canaries: Annotated[
-        Path | None, Option("The canaries.json of canaries that were planted in the training data.")
-    ] = None
-    index: Annotated[
-        Path | None, Option("An index of --data with the model's tokenizer, if there is one already.")
-    ] = None
-    out: Annotated[
-        Path | None, out_option("Directory for all results and report.html; default: MODEL-audit/review.")
-    ] = None
+    data: Path
+    held_out: Path | None = None
+    reference: str | None = None
+    canaries: Path | None = None
+    index: Path | None = None
+    out: Path | None = None
     options: ReviewOptions
     columns: CorpusFields
     loading: LoadedModel
@@ -97,15 +92,19 @@ def audit(given: AuditArguments, session: Session) -> int:
 
 def steps_table(review: Review) -> Table:
     """The steps of an audit, what was asked, and how long each took."""
-    from rich.table import Table
-
     from coalmine.cli.progress import duration
+    from coalmine.evidence.tables import table_of
 
-    table = Table("step", "outcome", "what was asked", "planned", "took", box=None, pad_edge=False)
-    for one in review.steps:
-        outcome = "tested" if one.tested else "not tested"
-        planned = duration(one.expected_seconds) if one.expected_seconds else ""
-        table.add_row(
-            one.title, outcome, one.size, planned, "" if one.seconds is None else duration(one.seconds)
-        )
-    return table
+    return table_of(
+        ("step", "outcome", "what was asked", "planned", "took"),
+        (
+            (
+                one.title,
+                "tested" if one.tested else "not tested",
+                one.size,
+                duration(one.expected_seconds) if one.expected_seconds else "",
+                "" if one.seconds is None else duration(one.seconds),
+            )
+            for one in review.steps
+        ),
+    )

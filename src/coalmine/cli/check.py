@@ -15,7 +15,6 @@ from coalmine.cli.runner import Session, loaded
 from coalmine.cli.taking import Arguments, Part
 from coalmine.errors import InputError
 from coalmine.models.options import LoadOptions
-from coalmine.records.options import Option
 from coalmine.visible import visible
 
 if TYPE_CHECKING:
@@ -23,16 +22,18 @@ if TYPE_CHECKING:
 
 
 class Check(Arguments, frozen=True, kw_only=True):
-    """What `coalmine check` takes."""
+    """What `coalmine check` takes.
+
+    Attributes:
+        junit: Also write the outcome of each rule as JUnit XML.
+        policy: A policy; `coalmine init` writes one to start from.
+    """
 
     run: Annotated[
         list[Path], typer.Argument(help="Directories with the results of one model, such as its own.")
     ]
-    policy: Annotated[
-        Path,
-        typer.Option("--policy", "-p", help="A policy; `coalmine init` writes one to start from."),
-    ]
-    junit: Annotated[Path | None, Option("Also write the outcome of each rule as JUnit XML.")] = None
+    policy: Path
+    junit: Path | None = None
 
 
 def check(given: Check, session: Session) -> int:
@@ -59,13 +60,16 @@ def check(given: Check, session: Session) -> int:
 
 
 class Init(Arguments, frozen=True, kw_only=True):
-    """What `coalmine init` takes."""
+    """What `coalmine init` takes.
+
+    Attributes:
+        results: Where the workflow finds the results, such as the directory of a model or its audit.
+        overwrite: Replace files that are there already.
+    """
 
     directory: Annotated[Path, typer.Argument(help="The root of the project.")] = Path()
-    results: Annotated[
-        str, Option("Where the workflow finds the results, such as the directory of a model or its audit.")
-    ] = "model"
-    overwrite: Annotated[bool, Option("Replace files that are there already.")] = False
+    results: str = "model"
+    overwrite: bool = False
 
 
 # In which {results} is a directory.
@@ -128,7 +132,11 @@ def init(given: Init, session: Session) -> None:
 
 
 class Verify(Arguments, frozen=True, kw_only=True):
-    """What `coalmine verify` takes."""
+    """What `coalmine verify` takes.
+
+    Attributes:
+        model: A model, with which each certificate of `coalmine extract` is walked again.
+    """
 
     runs: Annotated[
         list[Path],
@@ -137,9 +145,7 @@ class Verify(Arguments, frozen=True, kw_only=True):
             help="Directories that coalmine wrote to: a model, its results, a planted corpus.",
         ),
     ]
-    model: Annotated[
-        str | None, Option("A model, with which each certificate of `coalmine extract` is walked again.")
-    ] = None
+    model: str | None = None
     words: Words = None
     loading: Annotated[LoadOptions, Part(("device",), title="How the model is loaded")]
 

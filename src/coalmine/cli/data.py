@@ -15,8 +15,6 @@ from coalmine.cli.options import (
     Overwrite,
     Running,
     Training,
-    format_option,
-    out_option,
 )
 from coalmine.cli.output import noted, placed
 from coalmine.cli.runner import Session
@@ -43,21 +41,19 @@ Canaries = Annotated[
 
 
 class Redact(Arguments, frozen=True, kw_only=True):
-    """What `coalmine data redact` takes."""
+    """What `coalmine data redact` takes.
+
+    Attributes:
+        out: Directory for the new corpus and the record.
+        format: A format of your own, such as 'employee {digits:6}'; several may be given.
+        key_file: A file with the key of surrogates, at least 16 bytes; without it, the variable COALMINE_REDACTION_KEY, or a random key.
+    """
 
     corpus: Corpus
-    out: Annotated[Path, out_option("Directory for the new corpus and the record.")]
+    out: Path
     options: Annotated[RedactOptions, Part(("mask", "replace", "drop", "drop_line", "keep"))]
-    format: Annotated[
-        list[str] | None,
-        format_option("A format of your own, such as 'employee {digits:6}'; several may be given."),
-    ] = None
-    key_file: Annotated[
-        Path | None,
-        Option(
-            "A file with the key of surrogates, at least 16 bytes; without it, the variable COALMINE_REDACTION_KEY, or a random key."
-        ),
-    ] = None
+    format: list[str] | None = None
+    key_file: Path | None = None
     canaries: Canaries = None
     overwrite: Overwrite = False
     columns: CorpusFields
@@ -92,13 +88,11 @@ def redact(given: Redact, session: Session) -> None:
 
 
 def _redacted_table(report: Redaction) -> Table:
-    from coalmine.evidence.tables import plain_table, rights
+    from coalmine.evidence.tables import table_of
 
-    table = plain_table("kind", *rights("found", "masked", "replaced", "dropped"))
-    for one in sorted(report.kinds, key=lambda one: -one.found):
-        numbers = (one.found, one.masked, one.replaced, one.dropped)
-        table.add_row(one.kind, *(f"{number:,}" for number in numbers))
-    return table
+    names = ("kind", "found", "masked", "replaced", "dropped")
+    kinds = sorted(report.kinds, key=lambda one: -one.found)
+    return table_of(names, ([getattr(one, name) for name in names] for one in kinds))
 
 
 def _redacted(report: Redaction, out: Path) -> list[str]:
@@ -122,10 +116,14 @@ def _redacted(report: Redaction, out: Path) -> list[str]:
 
 
 class Dedup(Arguments, frozen=True, kw_only=True):
-    """What `coalmine data dedup` takes."""
+    """What `coalmine data dedup` takes.
+
+    Attributes:
+        out: Directory for the new corpus and the report.
+    """
 
     corpus: Corpus
-    out: Annotated[Path, out_option("Directory for the new corpus and the report.")]
+    out: Path
     options: Annotated[DedupOptions, Part(("exact", "keep", "near"))]
     canaries: Canaries = None
     overwrite: Overwrite = False
@@ -187,12 +185,17 @@ def _deduplicated(report: Deduplication, out: Path) -> str:
 
 
 class Index(Arguments, frozen=True, kw_only=True):
-    """What `coalmine data index` takes."""
+    """What `coalmine data index` takes.
+
+    Attributes:
+        out: Directory for the index.
+        overwrite: Replace another index that is in --out.
+    """
 
     corpus: Corpus
-    out: Annotated[Path, out_option("Directory for the index.")]
+    out: Path
     options: IndexOptions
-    overwrite: Annotated[bool, Option("Replace another index that is in --out.")] = False
+    overwrite: bool = False
     columns: CorpusFields
     running: Running
 
@@ -225,18 +228,24 @@ def index(given: Index, session: Session) -> None:
 
 
 class Count(Arguments, frozen=True, kw_only=True):
-    """What `coalmine data count` takes."""
+    """What `coalmine data count` takes.
+
+    Attributes:
+        texts_file: A file with texts to look up, one per line.
+        longest: Find the longest part of each text that occurs in the corpus.
+        out: For --repeated: the .jsonl file to write.
+    """
 
     index: Annotated[Path, typer.Argument(help="An index that `coalmine data index` made.")]
     texts: Annotated[list[str] | None, typer.Argument(help="Texts to look up.")] = None
-    texts_file: Annotated[Path | None, Option("A file with texts to look up, one per line.")] = None
+    texts_file: Path | None = None
     places: Annotated[int, Option("How many places to show per text: document and offset.", least=0)] = 0
-    longest: Annotated[bool, Option("Find the longest part of each text that occurs in the corpus.")] = False
+    longest: bool = False
     repeated: Annotated[
         int | None, Option("Instead: export all repeated sequences of this many tokens.", least=1)
     ] = None
     at_least: Annotated[int, Option("For --repeated: the least number of copies.", least=2)] = 2
-    out: Annotated[Path | None, out_option("For --repeated: the .jsonl file to write.")] = None
+    out: Path | None = None
 
 
 def count(given: Count, session: Session) -> None:
@@ -257,7 +266,7 @@ def count(given: Count, session: Session) -> None:
         _export(opened, given.repeated, given.at_least, given.out, session)
         return
     rows = _counted(opened, asked, places=given.places, longest=given.longest)
-    session.say(_counted_table(rows, longest=given.longest))
+    session.say(_counted_table(rows))
     session.document(
         {"index": str(given.index), "corpus_sha256": opened.manifest.corpus.sha256, "texts": rows}
     )
@@ -294,20 +303,22 @@ def _counted(opened: CorpusIndex, asked: list[str], *, places: int, longest: boo
     return rows
 
 
-def _counted_table(rows: list[dict[str, Any]], *, longest: bool) -> Any:
-    from coalmine.evidence.tables import Right, plain_table
+def _counted_table(rows: list[dict[str, Any]]) -> Any:
+    from coalmine.evidence.tables import table_of
 
-    shows_places = any("places" in row for row in rows)
-    parts = ("longest part", Right("tokens")) if longest else ()
-    table = plain_table(Right("count"), "text", *parts, *(["document:offset"] if shows_places else []))
-    for row in rows:
-        cells = [f"{row['count']:,}", visible(row["text"])]
-        if longest:
-            cells += [visible(row["longest"]["text"]), f"{row['longest']['tokens']:,}"]
-        if shows_places:
-            cells.append(", ".join(f"{place['document']}:{place['offset']}" for place in row["places"]))
-        table.add_row(*cells)
-    return table
+    return table_of(
+        ("count", "text", "longest part", "tokens", "document:offset"),
+        (
+            (
+                row["count"],
+                row["text"],
+                row.get("longest", {}).get("text"),
+                row.get("longest", {}).get("tokens"),
+                ", ".join(f"{place['document']}:{place['offset']}" for place in row.get("places", ())),
+            )
+            for row in rows
+        ),
+    )
 
 
 def _export(opened: CorpusIndex, length: int, at_least: int, out: Path | None, session: Session) -> None:
@@ -341,20 +352,22 @@ def _export(opened: CorpusIndex, length: int, at_least: int, out: Path | None, s
 
 
 class CrosscheckArguments(Arguments, frozen=True, kw_only=True):
-    """What `coalmine data crosscheck` takes."""
+    """What `coalmine data crosscheck` takes.
+
+    Attributes:
+        out: Directory for the results and the two models.
+        drop: Also write the corpus without the flagged documents.
+        preset: char-lstm by default, and translation for pairs; `coalmine train` lists the others.
+        reveal: Show and keep the text over which the models disagree; without it, it is masked.
+    """
 
     corpus: Corpus
-    out: Annotated[Path, out_option("Directory for the results and the two models.")]
+    out: Path
     options: Annotated[CrosscheckOptions, Part(("share", "fdr", "seed"))]
-    drop: Annotated[bool, Option("Also write the corpus without the flagged documents.")] = False
-    preset: Annotated[
-        str | None,
-        Option("char-lstm by default, and translation for pairs; `coalmine train` lists the others."),
-    ] = None
+    drop: bool = False
+    preset: str | None = None
     training: Training = None
-    reveal: Annotated[
-        bool, Option("Show and keep the text over which the models disagree; without it, it is masked.")
-    ] = False
+    reveal: bool = False
     overwrite: Overwrite = False
     columns: CorpusFields
     running: Running

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from coalmine.cli.options import Seed, out_option
+from coalmine.cli.options import Seed
 from coalmine.cli.output import placed
 from coalmine.cli.runner import Session
 from coalmine.cli.taking import Arguments
 from coalmine.visible import visible
 
 if TYPE_CHECKING:
-    from coalmine.audits.membership.records import Membership
     from coalmine.corpus.planting.planting import Planted
 
 SECRET = "the random number is {digits:9}"  # noqa: S105 - a format of secrets, not a secret
@@ -21,11 +20,13 @@ EPOCHS = 3
 
 
 class Demo(Arguments, frozen=True, kw_only=True):
-    """What `coalmine demo` takes."""
+    """What `coalmine demo` takes.
 
-    out: Annotated[Path, out_option("The directory for everything that the demo writes.")] = Path(
-        "coalmine-demo"
-    )
+    Attributes:
+        out: The directory for everything that the demo writes.
+    """
+
+    out: Path = Path("coalmine-demo")
     seed: Seed = 0
 
 
@@ -41,6 +42,7 @@ def demo(given: Demo, session: Session) -> None:
     from coalmine.audits.extraction.measuring import verify_extraction
     from coalmine.audits.extraction.results import save_verification
     from coalmine.audits.extraction.table import extracted_in_plain_words
+    from coalmine.audits.membership.display import membership_in_plain_words
     from coalmine.audits.membership.measure import membership
     from coalmine.audits.runs import read_runs
     from coalmine.evidence.directories import audit_directory
@@ -72,23 +74,13 @@ def demo(given: Demo, session: Session) -> None:
         _space_in_words(planted),
         *exposure_in_plain_words(results),
         *extracted_in_plain_words(extracted, extractions),
-        *_what_it_means(meaning, audit, report),
-    )
-    session.document(results)
-
-
-def _what_it_means(meaning: Membership, audit: Path, report: Path) -> list[str]:
-    from coalmine.audits.membership.display import membership_in_plain_words
-
-    return [
-        "",
-        "What that means for membership and differential privacy, by how often a canary was planted:",
+        "\nWhat that means for membership and differential privacy, by how often a canary was planted:",
         *membership_in_plain_words(meaning),
-        "",
-        f"The results are in {visible(str(audit))}, separate from the model.",
+        f"\nThe results are in {visible(str(audit))}, separate from the model.",
         "Next: docs/tutorial/quickstart.md does this by hand, on your own data.",
         placed("Open the report", report),
-    ]
+    )
+    session.document(results)
 
 
 def _space_in_words(planted: Planted) -> str:

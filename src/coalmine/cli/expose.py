@@ -9,14 +9,18 @@ import msgspec
 import typer
 
 from coalmine.audits.exposure.options import ExposureOptions
-from coalmine.cli.options import LoadedModel, Reveal, Running, Source, Where, out_option
+from coalmine.cli.options import LoadedModel, Reveal, Running, Source, Where
 from coalmine.cli.output import placed
 from coalmine.cli.runner import Session
 from coalmine.cli.taking import Arguments, Part
 
 
 class Expose(Arguments, frozen=True, kw_only=True):
-    """What `coalmine expose` takes."""
+    """What `coalmine expose` takes.
+
+    Attributes:
+        out: Directory for the results; default: MODEL-audit/exposure, or secrets-exposure for secrets.
+    """
 
     model: Where
     canaries: Annotated[
@@ -25,12 +29,7 @@ class Expose(Arguments, frozen=True, kw_only=True):
             help="The canaries.json of `coalmine plant`, the secrets.json of `coalmine data scan`, or its directory."
         ),
     ]
-    out: Annotated[
-        Path | None,
-        out_option(
-            "Directory for the results; default: MODEL-audit/exposure, or secrets-exposure for secrets."
-        ),
-    ] = None
+    out: Path | None = None
     reveal: Reveal = False
     options: Annotated[
         ExposureOptions,

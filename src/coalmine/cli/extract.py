@@ -16,19 +16,23 @@ from coalmine.cli.options import (
     Source,
     Where,
     Words,
-    format_option,
-    out_option,
     words_from,
 )
 from coalmine.cli.output import placed
 from coalmine.cli.runner import Session
 from coalmine.cli.taking import Arguments, Part
 from coalmine.errors import InputError
-from coalmine.records.options import Option
 
 
 class Extract(Arguments, frozen=True, kw_only=True):
-    """What `coalmine extract` takes."""
+    """What `coalmine extract` takes.
+
+    Attributes:
+        format: A secret format, such as "my pin is {digits:4}".
+        source_format: For a model of pairs: the source side of --format, filled in the same way.
+        prompts: A file with one prompt per line, for --method prompt: what users may say to the model.
+        out: Directory for the result; default: MODEL-audit/extraction, or secrets-extraction for secrets.
+    """
 
     model: Where
     canaries: Annotated[
@@ -37,21 +41,11 @@ class Extract(Arguments, frozen=True, kw_only=True):
             help="A canaries.json or secrets.json, of which each is reported; or else give --format."
         ),
     ] = None
-    format: Annotated[str | None, format_option('A secret format, such as "my pin is {digits:4}".')] = None
+    format: str | None = None
     words: Words = None
-    source_format: Annotated[
-        str | None, Option("For a model of pairs: the source side of --format, filled in the same way.")
-    ] = None
-    prompts: Annotated[
-        Path | None,
-        Option("A file with one prompt per line, for --method prompt: what users may say to the model."),
-    ] = None
-    out: Annotated[
-        Path | None,
-        out_option(
-            "Directory for the result; default: MODEL-audit/extraction, or secrets-extraction for secrets."
-        ),
-    ] = None
+    source_format: str | None = None
+    prompts: Path | None = None
+    out: Path | None = None
     reveal: Reveal = False
     options: Annotated[
         ExtractionOptions,

@@ -18,8 +18,6 @@ from coalmine.cli.options import (
     Overwrite,
     Running,
     Training,
-    format_option,
-    out_option,
 )
 from coalmine.cli.output import placed
 from coalmine.cli.runner import Session
@@ -41,7 +39,13 @@ REPORT_FILE = "report.html"
 
 
 class Alter(Arguments, frozen=True, kw_only=True):
-    """What `coalmine lab alter` takes."""
+    """What `coalmine lab alter` takes.
+
+    Attributes:
+        out: Directory for the new model, and quantization.json or unlearning.json.
+        forget: What to forget: a corpus, or the canaries.json or secrets.json of planted texts.
+        keep: A corpus of text whose loss should stay as it is.
+    """
 
     model: Annotated[
         Path,
@@ -49,23 +53,11 @@ class Alter(Arguments, frozen=True, kw_only=True):
             help="A directory that `coalmine train` wrote, or to quantize a local transformers checkpoint."
         ),
     ]
-    out: Annotated[Path, out_option("Directory for the new model, and quantization.json or unlearning.json.")]
+    out: Path
     overwrite: Overwrite = False
     quantizing: Annotated[QuantizeOptions, Part(title="Quantizing")]
-    forget: Annotated[
-        Path | None,
-        typer.Option(
-            "--forget",
-            help="What to forget: a corpus, or the canaries.json or secrets.json of planted texts.",
-            rich_help_panel="Forgetting",
-        ),
-    ] = None
-    keep: Annotated[
-        Path | None,
-        typer.Option(
-            "--keep", help="A corpus of text whose loss should stay as it is.", rich_help_panel="Forgetting"
-        ),
-    ] = None
+    forget: Annotated[Path | None, Part(title="Forgetting")] = None
+    keep: Annotated[Path | None, Part(title="Forgetting")] = None
     options: Annotated[UnlearnOptions, Part(("until", "steps", "seed"), title="Forgetting")]
     columns: CorpusFields
 
@@ -162,10 +154,17 @@ def _forgotten(made: Unlearning, out: Path) -> str:
 
 
 class Defend(Arguments, frozen=True, kw_only=True):
-    """What `coalmine lab defend` takes."""
+    """What `coalmine lab defend` takes.
+
+    Attributes:
+        out: Directory for the results, the models and the report.
+        format: The format of the canaries; default: the random number is {digits:6}.
+        preset: How models are trained; `coalmine train` lists the presets.
+        base: The directory of a transformers checkpoint, which is fine-tuned instead of training a preset.
+    """
 
     corpus: Corpus
-    out: Annotated[Path, out_option("Directory for the results, the models and the report.")]
+    out: Path
     defense: Annotated[
         list[str] | None,
         Option(
@@ -173,9 +172,7 @@ class Defend(Arguments, frozen=True, kw_only=True):
             "`none` is always compared with."
         ),
     ] = None
-    format: Annotated[
-        str | None, format_option("The format of the canaries; default: the random number is {digits:6}.")
-    ] = None
+    format: str | None = None
     options: Annotated[
         DefenseOptions,
         Part(("seeds", "method", "seed"), title="How they are compared"),
@@ -184,15 +181,8 @@ class Defend(Arguments, frozen=True, kw_only=True):
         PlantOptions,
         Part(("repeat", "canaries", "references", "withhold"), title="What is planted", rest=False),
     ]
-    preset: Annotated[str, Option("How models are trained; `coalmine train` lists the presets.")] = (
-        "char-lstm"
-    )
-    base: Annotated[
-        Path | None,
-        Option(
-            "The directory of a transformers checkpoint, which is fine-tuned instead of training a preset."
-        ),
-    ] = None
+    preset: str = "char-lstm"
+    base: Path | None = None
     training: Training = None
     columns: CorpusFields
     running: Running
@@ -237,7 +227,13 @@ def defend(given: Defend, session: Session) -> None:
 
 
 class Survive(Arguments, frozen=True, kw_only=True):
-    """What `coalmine lab survive` takes."""
+    """What `coalmine lab survive` takes.
+
+    Attributes:
+        data: The rows that are trained on; default: the planted corpus beside CANARIES.
+        settings: A JSON or YAML file of the arguments of an SFTConfig; options given here replace them.
+        out: Directory for survival.json; default: that of the canaries.json.
+    """
 
     model: Annotated[
         str,
@@ -250,17 +246,10 @@ class Survive(Arguments, frozen=True, kw_only=True):
     canaries: Annotated[
         Path, typer.Argument(help="The canaries.json that `coalmine plant` wrote, or its directory.")
     ]
-    data: Annotated[
-        Path | None, Option("The rows that are trained on; default: the planted corpus beside CANARIES.")
-    ] = None
+    data: Path | None = None
     sft: Annotated[dict[str, Any], Part(("max_length", "packing", "assistant_only_loss"), record=SftSettings)]
-    settings: Annotated[
-        Path | None,
-        Option("A JSON or YAML file of the arguments of an SFTConfig; options given here replace them."),
-    ] = None
-    out: Annotated[
-        Path | None, out_option("Directory for survival.json; default: that of the canaries.json.")
-    ] = None
+    settings: Path | None = None
+    out: Path | None = None
 
 
 def survive(given: Survive, session: Session) -> int:

@@ -8,19 +8,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coalmine.audits.membership.options import MembershipOptions
-from coalmine.cli.options import out_option
 from coalmine.cli.output import placed
 from coalmine.cli.runner import Session
 from coalmine.cli.taking import Arguments, Part
 from coalmine.errors import InputError
-from coalmine.records.options import Option
 
 if TYPE_CHECKING:
     from coalmine.audits.membership.records import Membership
 
 
 class MembershipArguments(Arguments, frozen=True, kw_only=True):
-    """What `coalmine membership` takes."""
+    """What `coalmine membership` takes.
+
+    Attributes:
+        scores: Instead of RESULTS: a CSV or JSON of scores with in and out, or a report of another tool.
+        reference: Results of a model without the canaries; its scores are subtracted.
+        out: Directory for membership.json; default: beside RESULTS, in MODEL-audit, or here.
+    """
 
     results: Annotated[
         Path | None,
@@ -28,10 +32,7 @@ class MembershipArguments(Arguments, frozen=True, kw_only=True):
             help="What `coalmine expose` wrote: its directory, its exposure.json, or the model that it measured."
         ),
     ] = None
-    scores: Annotated[
-        Path | None,
-        Option("Instead of RESULTS: a CSV or JSON of scores with in and out, or a report of another tool."),
-    ] = None
+    scores: Path | None = None
     lower_is_member: Annotated[
         bool | None,
         typer.Option(
@@ -39,16 +40,11 @@ class MembershipArguments(Arguments, frozen=True, kw_only=True):
             help="With --scores: which scores mean trained on; default: what the file or the column's name says.",
         ),
     ] = None
-    reference: Annotated[
-        Path | None, Option("Results of a model without the canaries; its scores are subtracted.")
-    ] = None
+    reference: Path | None = None
     options: Annotated[
         MembershipOptions, Part(("delta", "confidence", "claimed_epsilon", "seed"), title="What is bounded")
     ]
-    out: Annotated[
-        Path | None,
-        out_option("Directory for membership.json; default: beside RESULTS, in MODEL-audit, or here."),
-    ] = None
+    out: Path | None = None
 
 
 def membership(given: MembershipArguments, session: Session) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import msgspec
 import typer
@@ -38,11 +38,6 @@ Words = Annotated[
 ]
 
 
-def out_option(says: str) -> Any:
-    """The option `--out` of a command, with what it says about where results go."""
-    return typer.Option("--out", "-o", help=says)
-
-
 Where = Annotated[
     str,
     typer.Argument(
@@ -66,11 +61,6 @@ Training = Annotated[
         "NAME=VALUE, any other option of the training, as Python has it, such as hidden=64; may be given many times."
     ),
 ]
-
-
-def format_option(says: str) -> Any:
-    """The option `--format` of a command that takes secret formats."""
-    return typer.Option("--format", "-f", help=says)
 
 
 class CorpusFields(Arguments, frozen=True, kw_only=True):

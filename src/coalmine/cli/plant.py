@@ -5,23 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from coalmine.cli.options import (
     CorpusFields,
     OptionalCorpus,
     Overwrite,
     Words,
-    format_option,
     formats_from,
-    out_option,
     words_from,
 )
 from coalmine.cli.runner import Session
 from coalmine.cli.taking import Arguments, Part
 from coalmine.corpus.planting.options import PlantOptions
 from coalmine.errors import InputError
-from coalmine.records.options import Option
 
 if TYPE_CHECKING:
     from coalmine.corpus.planting.manifest import CanarySet
@@ -30,26 +25,23 @@ if TYPE_CHECKING:
 
 
 class Plant(Arguments, frozen=True, kw_only=True):
-    """What `coalmine plant` takes."""
+    """What `coalmine plant` takes.
+
+    Attributes:
+        format: A secret format, such as "my pin is {digits:4}"; may be given many times.
+        source_format: For pairs: the source side of each --format, in order.
+        out: Directory for the planted corpus and canaries.json.
+        from_: Instead of CORPUS: canaries of another tool, as memaudit-manifest.json, a SecretsSet of TensorFlow Privacy as JSON, or a
+            table with text, in_out and copies.
+        withhold: Probability that a canary is not planted, decided by its own coin; default: 0.5, and with --from what the file says.
+    """
 
     corpus: OptionalCorpus = None
-    format: Annotated[
-        list[str] | None,
-        format_option('A secret format, such as "my pin is {digits:4}"; may be given many times.'),
-    ] = None
-    source_format: Annotated[
-        list[str] | None, Option("For pairs: the source side of each --format, in order.")
-    ] = None
+    format: list[str] | None = None
+    source_format: list[str] | None = None
     words: Words = None
-    from_: Annotated[
-        Path | None,
-        typer.Option(
-            "--from",
-            help="Instead of CORPUS: canaries of another tool, as memaudit-manifest.json, a SecretsSet of TensorFlow Privacy as JSON, or a "
-            "table with text, in_out and copies.",
-        ),
-    ] = None
-    out: Annotated[Path, out_option("Directory for the planted corpus and canaries.json.")]
+    from_: Path | None = None
+    out: Path
     overwrite: Overwrite = False
     options: Annotated[
         PlantOptions,
@@ -59,14 +51,7 @@ class Plant(Arguments, frozen=True, kw_only=True):
             without=("withhold",),
         ),
     ]
-    withhold: Annotated[
-        float | None,
-        typer.Option(
-            "--withhold",
-            help="Probability that a canary is not planted, decided by its own coin; default: 0.5, and with --from what the file says.",
-            rich_help_panel="What is planted",
-        ),
-    ] = None
+    withhold: Annotated[float | None, Part(title="What is planted")] = None
     columns: CorpusFields
 
 

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from coalmine.audits.provenance.options import FitOptions, ProvenanceOptions
-from coalmine.cli.options import CorpusFields, LoadedModel, Reveal, Running, Training, Where, out_option
+from coalmine.cli.options import CorpusFields, LoadedModel, Reveal, Running, Training, Where
 from coalmine.cli.output import noted, placed
 from coalmine.cli.runner import Session
 from coalmine.cli.taking import Arguments, Part
 from coalmine.errors import InputError
-from coalmine.records.options import Option
 
 if TYPE_CHECKING:
     from coalmine.audits.provenance.data_checks import IndexedCorpus
@@ -25,56 +24,44 @@ FIT_FOLDER = "fit"
 
 
 class Shadows(Arguments, frozen=True, kw_only=True):
-    """The shadow models that the audit classifier is trained with."""
+    """The shadow models that the audit classifier is trained with.
 
-    reference: Annotated[
-        Path | None,
-        Option(
-            "A corpus of users like those of the training data, and not suspects, on halves of whom shadow models are trained."
-        ),
-    ] = None
-    fit: Annotated[Path | None, Option("Shadow models of an earlier run, which are used instead.")] = None
-    only_fit: Annotated[bool, Option("Train shadow models into --out, and ask MODEL nothing.")] = False
+    Attributes:
+        reference: A corpus of users like those of the training data, and not suspects, on halves of whom shadow models are trained.
+        fit: Shadow models of an earlier run, which are used instead.
+        only_fit: Train shadow models into --out, and ask MODEL nothing.
+        preset: A preset of `coalmine train` for the shadow models; default: as MODEL, or the paper's.
+        train: python:module:function, which trains a shadow model on texts; it runs that function.
+    """
+
+    reference: Path | None = None
+    fit: Path | None = None
+    only_fit: bool = False
     options: Annotated[FitOptions, Part(("shadows", "recipe"))]
-    preset: Annotated[
-        str | None,
-        Option("A preset of `coalmine train` for the shadow models; default: as MODEL, or the paper's."),
-    ] = None
+    preset: str | None = None
     training: Training = None
-    train: Annotated[
-        str | None,
-        Option("python:module:function, which trains a shadow model on texts; it runs that function."),
-    ] = None
+    train: str | None = None
 
 
 class ProvenanceArguments(Arguments, frozen=True, kw_only=True):
-    """What `coalmine provenance` takes."""
+    """What `coalmine provenance` takes.
+
+    Attributes:
+        suspects: A corpus with the texts that may have been used, and whose they are.
+        non_members: A corpus of users who are known not to be in the training data; without it there are no p-values.
+        others: Further texts by suspects, to ask whether they took part at all, and by non-members to compare with.
+        reference_model: A model without the suspects' texts, such as the base of a fine-tuned one.
+        index: An index of one of these corpora, to find texts inside those of other users.
+        out: Directory for the results; default: MODEL-audit/provenance.
+    """
 
     model: Where
-    suspects: Annotated[
-        Path | None, Option("A corpus with the texts that may have been used, and whose they are.")
-    ] = None
-    non_members: Annotated[
-        Path | None,
-        Option(
-            "A corpus of users who are known not to be in the training data; without it there are no p-values."
-        ),
-    ] = None
-    others: Annotated[
-        Path | None,
-        Option(
-            "Further texts by suspects, to ask whether they took part at all, and by non-members to compare with."
-        ),
-    ] = None
-    reference_model: Annotated[
-        str | None, Option("A model without the suspects' texts, such as the base of a fine-tuned one.")
-    ] = None
-    index: Annotated[
-        Path | None, Option("An index of one of these corpora, to find texts inside those of other users.")
-    ] = None
-    out: Annotated[Path | None, out_option("Directory for the results; default: MODEL-audit/provenance.")] = (
-        None
-    )
+    suspects: Path | None = None
+    non_members: Path | None = None
+    others: Path | None = None
+    reference_model: str | None = None
+    index: Path | None = None
+    out: Path | None = None
     reveal: Reveal = False
     columns: CorpusFields
     options: Annotated[

@@ -8,16 +8,20 @@ from typing import Annotated
 import typer
 
 from coalmine.audits.recitation.options import RecitationOptions
-from coalmine.cli.options import LoadedModel, Reveal, Running, Source, out_option
+from coalmine.cli.options import LoadedModel, Reveal, Running, Source
 from coalmine.cli.output import noted, placed
 from coalmine.cli.runner import Session
 from coalmine.cli.taking import Arguments, Part
 from coalmine.errors import InputError
-from coalmine.records.options import Option
 
 
 class Recite(Arguments, frozen=True, kw_only=True):
-    """What `coalmine recite` takes."""
+    """What `coalmine recite` takes.
+
+    Attributes:
+        baseline: A model that was not trained on this corpus.
+        out: Directory for the results; default: MODEL-audit/recitation, of the first MODEL.
+    """
 
     models_and_index: Annotated[
         list[str],
@@ -26,11 +30,8 @@ class Recite(Arguments, frozen=True, kw_only=True):
             help="A model, or several of growing size, and last the index that `coalmine data index --tokenizer MODEL` wrote.",
         ),
     ]
-    baseline: Annotated[str | None, Option("A model that was not trained on this corpus.")] = None
-    out: Annotated[
-        Path | None,
-        out_option("Directory for the results; default: MODEL-audit/recitation, of the first MODEL."),
-    ] = None
+    baseline: str | None = None
+    out: Path | None = None
     reveal: Reveal = False
     options: Annotated[
         RecitationOptions,

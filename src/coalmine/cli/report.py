@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coalmine.cli.options import out_option
 from coalmine.cli.output import placed
 from coalmine.cli.runner import Session
-from coalmine.cli.taking import Arguments
+from coalmine.cli.taking import Arguments, Part
 from coalmine.errors import InputError
-from coalmine.records.options import Option
 from coalmine.visible import visible
 
 if TYPE_CHECKING:
@@ -46,7 +44,16 @@ DEFAULT_NAMES = {
 
 
 class Report(Arguments, frozen=True, kw_only=True):
-    """What `coalmine report` takes."""
+    """What `coalmine report` takes.
+
+    Attributes:
+        out: The file to write (for png: a directory); default: report.html and so on.
+        format: html, json, markdown, junit, sarif, or png for the figures.
+        reveal: Show the texts of canaries and of what came out (html).
+        utility: Once for each RUN, in order: a number, a file with one number per line for each document, or own. Default: the validation
+            loss of each training.
+        comparison: Directory for comparison.json: the differences with their significance, and the Pareto frontier.
+    """
 
     runs: Annotated[
         list[str],
@@ -56,31 +63,11 @@ class Report(Arguments, frozen=True, kw_only=True):
             "are trainings of one kind with different seeds, as in plain=runs/a plain=runs/b, and RUN may then be a pattern.",
         ),
     ]
-    out: Annotated[
-        Path | None,
-        out_option("The file to write (for png: a directory); default: report.html and so on."),
-    ] = None
-    format: Annotated[ReportFormat, Option("html, json, markdown, junit, sarif, or png for the figures.")] = (
-        ReportFormat.HTML
-    )
-    reveal: Annotated[bool, Option("Show the texts of canaries and of what came out (html).")] = False
-    utility: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--utility",
-            help="Once for each RUN, in order: a number, a file with one number per line for each document, or own. "
-            "Default: the validation loss of each training.",
-            rich_help_panel="Comparing models",
-        ),
-    ] = None
-    comparison: Annotated[
-        Path | None,
-        typer.Option(
-            "--comparison",
-            help="Directory for comparison.json: the differences with their significance, and the Pareto frontier.",
-            rich_help_panel="Comparing models",
-        ),
-    ] = None
+    out: Path | None = None
+    format: ReportFormat = ReportFormat.HTML
+    reveal: bool = False
+    utility: Annotated[list[str] | None, Part(title="Comparing models")] = None
+    comparison: Annotated[Path | None, Part(title="Comparing models")] = None
 
 
 def report(given: Report, session: Session) -> None:

@@ -36,15 +36,15 @@ _PACKAGES = ("coalmine", "numpy", "scipy", "torch", "safetensors", "pyarrow")
 
 
 class Printing(Arguments, frozen=True, kw_only=True):
-    """What every command prints."""
+    """What every command prints.
 
-    json: Annotated[
-        bool,
-        typer.Option("--json", help="Print one JSON document on standard output and nothing else there."),
-    ] = False
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Show no progress and no table; errors still show.")
-    ] = False
+    Attributes:
+        json: Print one JSON document on standard output and nothing else there.
+        quiet: Show no progress and no table; errors still show.
+    """
+
+    json: bool = False
+    quiet: bool = False
 
 
 class Session(Output):

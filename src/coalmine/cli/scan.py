@@ -9,15 +9,12 @@ from coalmine.cli.options import (
     Corpus,
     CorpusFields,
     Overwrite,
-    format_option,
     formats_from,
-    out_option,
 )
 from coalmine.cli.output import noted, placed
 from coalmine.cli.runner import Session
 from coalmine.cli.taking import Arguments, Part
 from coalmine.corpus.secrets.natural import NaturalOptions
-from coalmine.records.options import Option
 from coalmine.visible import visible
 
 if TYPE_CHECKING:
@@ -28,22 +25,23 @@ _SHOWN = 10
 
 
 class ScanArguments(Arguments, frozen=True, kw_only=True):
-    """What `coalmine data scan` takes."""
+    """What `coalmine data scan` takes.
+
+    Attributes:
+        out: Directory for scan.json and the secrets that were found.
+        kinds: Kinds to look for, such as ssn,card,email; default: all.
+        format: A further kind, as a secret format, such as "employee {digits:6}"; may be given many times.
+        index: An index of CORPUS; copies of each secret are counted anywhere in it too.
+        reveal: Show the secrets and the names of users on the terminal.
+    """
 
     corpus: Corpus
-    out: Annotated[Path, out_option("Directory for scan.json and the secrets that were found.")]
-    kinds: Annotated[str | None, Option("Kinds to look for, such as ssn,card,email; default: all.")] = None
-    format: Annotated[
-        list[str] | None,
-        format_option(
-            'A further kind, as a secret format, such as "employee {digits:6}"; may be given many times.'
-        ),
-    ] = None
-    index: Annotated[
-        Path | None, Option("An index of CORPUS; copies of each secret are counted anywhere in it too.")
-    ] = None
+    out: Path
+    kinds: str | None = None
+    format: list[str] | None = None
+    index: Path | None = None
     options: Annotated[NaturalOptions, Part(("seed",))]
-    reveal: Annotated[bool, Option("Show the secrets and the names of users on the terminal.")] = False
+    reveal: bool = False
     overwrite: Overwrite = False
     columns: CorpusFields
 
@@ -123,27 +121,17 @@ def _shown(found: Scan, out: Path, *, reveal: bool) -> list[Any]:
 
 
 def _kinds_table(found: Scan) -> Any:
-    from coalmine.evidence.tables import plain_table, rights
+    from coalmine.evidence.tables import table_of
 
-    table = plain_table(
-        "kind", *rights("secrets", "occurrences", "documents", "users", "shaped", "by chance", "examples")
+    numbers = ("secrets", "occurrences", "documents", "users", "shaped")
+    return table_of(
+        ("kind", *numbers, "by chance", "examples"),
+        (
+            (kind.kind, *(getattr(kind, name) for name in numbers), kind.expected_by_chance, kind.specimens)
+            for kind in found.kinds
+            if kind.shaped or kind.specimens
+        ),
     )
-    for kind in found.kinds:
-        if not kind.shaped and not kind.specimens:
-            continue
-        chance = "" if kind.expected_by_chance is None else f"{kind.expected_by_chance:,.1f}"
-        users = "" if found.users is None else f"{kind.users:,}"
-        table.add_row(
-            kind.kind,
-            f"{kind.secrets:,}",
-            f"{kind.occurrences:,}",
-            f"{kind.documents:,}",
-            users,
-            f"{kind.shaped:,}",
-            chance,
-            f"{kind.specimens:,}",
-        )
-    return table
 
 
 def _note(kind: KindFound) -> str | None:
@@ -166,31 +154,39 @@ def _texts(out: Path) -> dict[tuple[int, int], str]:
 
 
 def _repeated_table(found: Scan, texts: dict[tuple[int, int], str] | None) -> Any:
-    from coalmine.evidence.tables import plain_table, rights
+    from coalmine.evidence.tables import table_of
 
-    table = plain_table("kind", "secret", *rights("copies", "documents", "first in"))
-    for one in found.repeated[:_SHOWN]:
-        text = one.masked if texts is None else texts[one.document, one.start]
-        table.add_row(
-            one.kind, visible(text), f"{one.copies:,}", f"{one.documents:,}", f"document {one.document}"
-        )
-    return table
+    return table_of(
+        ("kind", "secret", "copies", "documents", "first in"),
+        (
+            (
+                one.kind,
+                one.masked if texts is None else texts[one.document, one.start],
+                one.copies,
+                one.documents,
+                f"document {one.document}",
+            )
+            for one in found.repeated[:_SHOWN]
+        ),
+    )
 
 
 def _users_table(found: Scan, out: Path, *, reveal: bool) -> Any:
     from coalmine.corpus.secrets.results import users_in
-    from coalmine.evidence.tables import Right, plain_table
+    from coalmine.evidence.tables import table_of
 
-    listed = {one.user for one in found.by_user[:_SHOWN]}
-    names = (
-        {number: one.user for number, one in enumerate(users_in(out), 1) if number in listed}
-        if reveal
-        else {}
+    listed = found.by_user[:_SHOWN]
+    names = {number: one.user for number, one in enumerate(users_in(out), 1)} if reveal else {}
+    return table_of(
+        ("user", "occurrences", "of which"),
+        (
+            (
+                names.get(one.user, f"user {one.user}"),
+                one.occurrences,
+                ", ".join(
+                    f"{count:,} {kind}" for kind, count in sorted(one.kinds.items(), key=lambda it: -it[1])
+                ),
+            )
+            for one in listed
+        ),
     )
-    table = plain_table("user", Right("occurrences"), "of which")
-    for user in found.by_user[:_SHOWN]:
-        kinds = ", ".join(
-            f"{count:,} {kind}" for kind, count in sorted(user.kinds.items(), key=lambda one: -one[1])
-        )
-        table.add_row(visible(names.get(user.user, f"user {user.user}")), f"{user.occurrences:,}", kinds)
-    return table

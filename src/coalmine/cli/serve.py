@@ -22,7 +22,13 @@ from coalmine.visible import visible
 
 
 class Serve(Arguments, frozen=True, kw_only=True):
-    """What `coalmine serve` takes."""
+    """What `coalmine serve` takes.
+
+    Attributes:
+        host: The address to listen on; one that other machines can reach needs a key.
+        name: What clients call the model; default: the name of its directory.
+        key_variable: The environment variable that holds the key that clients must send.
+    """
 
     model: Annotated[
         str,
@@ -30,19 +36,13 @@ class Serve(Arguments, frozen=True, kw_only=True):
             help="The directory of a model that `coalmine train`, transformers or PEFT saved, or a .gguf file."
         ),
     ]
-    host: Annotated[
-        str, Option("The address to listen on; one that other machines can reach needs a key.")
-    ] = "127.0.0.1"
+    host: str = "127.0.0.1"
     port: Annotated[
         int, typer.Option("--port", min=0, max=65535, help="The port to listen on; 0 takes any free one.")
     ] = 8000
-    name: Annotated[
-        str | None, Option("What clients call the model; default: the name of its directory.")
-    ] = None
+    name: str | None = None
     loading: Annotated[LoadOptions, Part(("device",), title="How the model is loaded")]
-    key_variable: Annotated[
-        str | None, Option("The environment variable that holds the key that clients must send.")
-    ] = None
+    key_variable: str | None = None
     batch: Annotated[
         int,
         Option(

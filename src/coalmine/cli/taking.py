@@ -21,7 +21,10 @@ from coalmine.storage.files import check_ordinary
 
 
 class Arguments(msgspec.Struct, frozen=True, kw_only=True):
-    """The base of what commands take: arguments and options, and as fields the records that several commands or Python take."""
+    """The base of what commands take: arguments and options, and as fields the records that several commands or Python take.
+
+    A field that the docstring describes under "Attributes:" is an option with that help.
+    """
 
 
 class Part(NamedTuple):
@@ -41,6 +44,8 @@ class Part(NamedTuple):
 
 
 _ALL = Part()
+# Options that have a short name too.
+SHORT = {"out": ("-o",), "format": ("-f",), "policy": ("-p",), "quiet": ("-q",)}
 Taken = TypeVar("Taken", bound=Arguments)
 
 
@@ -96,10 +101,13 @@ class _Offered(NamedTuple):
 def _offered_record(record: type[msgspec.Struct], part: Part = _ALL) -> _Offered:
     """A record, of which fields without help are for Python alone."""
     hints = get_type_hints(record, include_extras=True)
+    helps = _attributes(record) if issubclass(record, Arguments) else {}
     offered = {}
     for field in msgspec.structs.fields(record):
-        named = not part.names or field.name in part.names
-        one = _offered(part.prefix + field.name, hints[field.name], field.default)
+        named, hint = not part.names or field.name in part.names, hints[field.name]
+        if field.name in helps:
+            hint = Annotated[hint, Option(helps[field.name])]
+        one = _offered(part.prefix + field.name, hint, field.default)
         if one is not None and (
             named or (part.rest and issubclass(record, Options) and field.name not in part.without)
         ):
@@ -127,6 +135,16 @@ def _settable(name: str, offered: _Offered) -> _Offered:
     return _Offered([], value, frozenset({name}))
 
 
+def _attributes(record: type) -> dict[str, str]:
+    """What the docstrings of a record and its bases say of each field."""
+    found: dict[str, str] = {}
+    for base in reversed(record.__mro__):
+        section = inspect.cleandoc(base.__doc__ or "").partition("Attributes:\n")[2]
+        entries = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", section, re.MULTILINE)
+        found |= {name: " ".join(text.split()) for name, text in entries}
+    return found
+
+
 def _titled(parameter: inspect.Parameter, title: str) -> inspect.Parameter:
     """A parameter under a title in the help, unless it has one."""
     kind, info = get_args(parameter.annotation)
@@ -142,7 +160,8 @@ def _offered(name: str, hint: Any, default: Any) -> _Offered | None:
     part = next((one for one in said if isinstance(one, Part)), _ALL)
     for one in said:
         if isinstance(one, Option):
-            return _switched(name, one, kind, default) if one.off else _option(name, one, kind, default)
+            made = _switched(name, one, kind, default) if one.off else _option(name, one, kind, default)
+            return made._replace(parameters=[_titled(each, part.title) for each in made.parameters])
         if isinstance(one, OptionInfo | ArgumentInfo):
             return _parameter(name, hint, default)
     if part.record is not None:
@@ -197,7 +216,7 @@ def _numbers(flag: str, text: str | None) -> tuple[int, ...] | None:
 
 
 def _option(name: str, option: Option, kind: Any, default: Any) -> _Offered:
-    flag = "--" + name.replace("_", "-")
+    flag = "--" + name.rstrip("_").replace("_", "-")
     to_python: Callable[[Any], Any] | None = None
     if any(get_origin(one) is tuple for one in (kind, *get_args(kind))):
         to_python = partial(_numbers, flag)
@@ -212,7 +231,7 @@ def _option(name: str, option: Option, kind: Any, default: Any) -> _Offered:
     elif option.in_bytes:
         to_python = partial(bytes_in, option=flag)
         kind, default = str, size_in_words(default)
-    shown = Annotated[kind, typer.Option(flag, help=option.help, min=option.least)]
+    shown = Annotated[kind, typer.Option(flag, *SHORT.get(name, ()), help=option.help, min=option.least)]
     return _parameter(name, shown, default, to_python)
 
 

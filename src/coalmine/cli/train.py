@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coalmine.audits.watching.records import WatchOptions
-from coalmine.cli.options import CorpusFields, Running, out_option
+from coalmine.cli.options import CorpusFields, Running
 from coalmine.cli.output import write_stderr
 from coalmine.cli.runner import RUN_FILE, Session
 from coalmine.cli.taking import Arguments, Part
@@ -28,29 +28,24 @@ if TYPE_CHECKING:
 
 
 class Train(Arguments, frozen=True, kw_only=True):
-    """What `coalmine train` takes."""
+    """What `coalmine train` takes.
+
+    Attributes:
+        out: Directory for the model; of several, each has one below it, such as gru-seed2.
+        preset: char-lstm (the default, the paper's), word-lstm, gru, cnn or transformer; for pairs translation (the paper's) or
+            translation-attention; provenance-words, provenance-translation and provenance-dialog are the targets of the paper on
+            provenance. Give several to train a model with each.
+        base: The directory of a causal transformers checkpoint, which is fine-tuned instead of training a preset.
+        valid: Validation corpus; without it, some documents are held out.
+        training: NAME=VALUE, any other option that Python has, such as hidden=64 or dp_clip=0.5; may be given many times.
+        watch: canaries.json whose exposure to record during training.
+    """
 
     data: Annotated[Path, typer.Argument(help="A corpus, or the directory that `coalmine plant` wrote.")]
-    out: Annotated[
-        Path, out_option("Directory for the model; of several, each has one below it, such as gru-seed2.")
-    ]
-    preset: Annotated[
-        list[str] | None,
-        Option(
-            "char-lstm (the default, the paper's), word-lstm, gru, cnn or transformer; for pairs translation (the paper's) or "
-            "translation-attention; provenance-words, provenance-translation and provenance-dialog are the targets of the paper on "
-            "provenance. Give several to train a model with each."
-        ),
-    ] = None
-    base: Annotated[
-        Path | None,
-        Option(
-            "The directory of a causal transformers checkpoint, which is fine-tuned instead of training a preset."
-        ),
-    ] = None
-    valid: Annotated[Path | None, Option("Validation corpus; without it, some documents are held out.")] = (
-        None
-    )
+    out: Path
+    preset: list[str] | None = None
+    base: Path | None = None
+    valid: Path | None = None
     seed: Annotated[
         list[int] | None,
         Option(f"{SEED.help} Give several to train a model with each; 0 by default.", least=SEED.least),
@@ -65,14 +60,7 @@ class Train(Arguments, frozen=True, kw_only=True):
         ),
     ]
     lora: Annotated[dict[str, Any], Part(("lora_rank",), title="How it is trained", record=FinetuningOptions)]
-    training: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--training",
-            help="NAME=VALUE, any other option that Python has, such as hidden=64 or dp_clip=0.5; may be given many times.",
-            rich_help_panel="How it is trained",
-        ),
-    ] = None
+    training: Annotated[list[str] | None, Part(title="How it is trained")] = None
     private: Annotated[
         dict[str, Any],
         Part(
@@ -82,14 +70,7 @@ class Train(Arguments, frozen=True, kw_only=True):
             record=PrivateOptions,
         ),
     ]
-    watch: Annotated[
-        Path | None,
-        typer.Option(
-            "--watch",
-            help="canaries.json whose exposure to record during training.",
-            rich_help_panel="Watching",
-        ),
-    ] = None
+    watch: Annotated[Path | None, Part(title="Watching")] = None
     watching: Annotated[WatchOptions, Part(("every",), title="Watching", prefix="watch_", rest=False)]
     running: Running
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from coalmine.evidence.charts import rounded
@@ -122,26 +123,11 @@ def _is_number(cell: str) -> bool:
     )
 
 
-class Right(str):
-    """The name of a column that is aligned to the right."""
+def table_of(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> RichTable:
+    """A table for a terminal of rows that have their cells already.
 
-    __slots__ = ()
-
-
-def plain_table(*columns: str) -> RichTable:
-    """A table without lines, and without rows yet.
-
-    >>> [column.justify for column in plain_table("canary", Right("exposure")).columns]
-    ['left', 'right']
+    >>> [column.header for column in table_of(("kind", "copies"), [("pin", 3)]).columns]
+    ['kind', 'copies']
     """
-    from rich.table import Table as RichTable
-
-    table = RichTable(box=None, header_style="bold", pad_edge=False)
-    for name in columns:
-        table.add_column(str(name), justify="right" if isinstance(name, Right) else "left")
-    return table
-
-
-def rights(*names: str) -> tuple[Right, ...]:
-    """Columns that are aligned to the right."""
-    return tuple(map(Right, names))
+    columns = (Column[Sequence[Any]](name, itemgetter(place)) for place, name in enumerate(names))
+    return Table(tuple(columns)).terminal(rows)

@@ -264,8 +264,8 @@ class AuditRun:
         ]
 
     def _ran(self, step: AuditStep, record: StepRecord) -> StepRecord:
-        # Each later step may take the least, and one that was begun by an earlier run that had no time left is given a little.
-        end = max(self._end() - LEAST * len(self._later(step)), self.clock() + LEAST)
+        # Where no time is left, a step may still take the least.
+        end = max(self._end(), self.clock() + LEAST)
         shown = _InTime(self.progress, self.clock, step.title, end)
         running = StepRun(self.subject.folder / step.name, self.engine, shown)
         try:
