@@ -117,7 +117,7 @@ def test_the_first_screen_answers(shown):
     page = shown.page
     assert (
         page.locator("h1").inner_text()
-        == "The model memorized 2 of 12 canaries and 2 of 12 can be extracted."
+        == "The model memorized 2 of 12 canaries. 2 of 12 canaries can be extracted."
     )
     for card in page.locator(".answers li").all():
         box = card.bounding_box()
@@ -262,8 +262,6 @@ def test_nothing_in_a_large_report_is_cut_off_or_faint(opened, large, scheme, wi
     panels = one.page.locator("figure[data-figure=roc] .panel h4").all_inner_texts()
     assert panels[0] == TEMPLATES["f0"]
     assert len(panels) == len(TEMPLATES)
-    for note in one.page.locator("figure[data-figure=roc] .panel .note").all_inner_texts():
-        assert "The curves of 16 times, 64 times and 256 times are the same." in note
     one.check_quiet()
 
 

@@ -75,7 +75,9 @@ def test_a_model_that_remembers_is_found_out(remembering):
     assert "plain greedy decoding writes it" in extracted.evidence
     assert exposed.severity == extracted.severity == "critical"
     assert set(exposed.subject) == set(extracted.subject) == {"f0-x16-4", "f0-x16-5"}
-    assert exposed.evidence.startswith("2 of 12 canaries that were trained on are among")
+    assert exposed.evidence.startswith(
+        "2 of 12 canaries that were trained on are memorized, and 2 of them are among"
+    )
     assert the(findings, "CM105").status == "clear"
     found = conclusion_of(findings)
     assert found.sentence == "The model memorized 2 of 12 canaries. 2 of 12 canaries can be extracted."
@@ -243,7 +245,7 @@ def test_a_search_that_ended_early_proves_nothing(tmp_path):
     findings = findings_of(read_run(tmp_path))
     assert {one.status for one in by_code(findings, "CM203")} == {"not_measured"}
     assert not by_code(findings, "CM202")
-    assert conclusion_of(findings).answers[0].answer == "Not found, not proven"
+    assert conclusion_of(findings).answers[1].answer == "Not found, not proven"
 
 
 def test_a_claim_is_violated_consistent_or_left_open(tmp_path):

@@ -111,6 +111,9 @@ def test_a_bound_from_below_holds_where_it_could_have_shown_a_violation():
     assert outcome(measure(interval(None, 3.0, None), ceiling=20.0), rule=rule).outcome == "holds"
     assert outcome(measure(interval(None, 3.0, None), ceiling=9.0), rule=rule).outcome == "not_shown"
     assert outcome(measure(interval(None, 11.0, None), ceiling=20.0), rule=rule).outcome == "broken"
+    # Of two bounds above the limit, at a level that two cannot share, nothing is shown: they do not hold.
+    two = [measure(interval(None, 11.0, None), name, ceiling=20.0) for name in ("duck", "ball")]
+    assert outcome(*two, rule=rule).outcome == "not_shown"
 
 
 @pytest.mark.parametrize(
@@ -132,6 +135,8 @@ def test_a_number_of_things_counts_what_is_certain_and_what_is_possible(out, unp
     open_ones = [measure(interval(None, 0.0, 1.0, confidence=None)) for _ in range(unproven)]
     assert outcome(*exactly, *open_ones, rule=rule, limit=limit).outcome == expected
     assert outcome(*exactly, measure(unknown()), rule=rule, limit=out).outcome == "not_shown"
+    # A search that is gone is not one thing more, but all of them.
+    assert outcome(*exactly, measure(unknown(), about=()), rule=rule, limit=9).outcome == "not_shown"
 
 
 def test_without_memorization_a_rule_is_called_broken_in_few_runs():

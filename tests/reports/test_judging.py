@@ -127,6 +127,12 @@ def test_the_worst_finding_answers_and_doubt_takes_good_news_back():
     assert "not known" in conclusion_of(()).sentence
 
 
+def test_a_question_about_canaries_that_was_not_tested_is_said_beside_the_other():
+    screen = conclusion_of(judged([group(), Measure(key="missing.extraction", status="not_tested")]))
+    assert [one.answer for one in screen.answers][:2] == ["Not that can be seen", "Not tested"]
+    assert screen.tone == "open"
+
+
 def test_the_catalog_has_words_for_everything_that_audits_say():
     known = catalog()
     for audit in audits():

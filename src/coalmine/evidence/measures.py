@@ -174,7 +174,7 @@ class Rule:
     Attributes:
         key: its section and key in a policy.
         of: the key of the measures that it limits.
-        also: the key of measures that say what these leave out.
+        also: the keys of measures that say what these leave out.
         says: what it asks for, with {limit}; also the comment in the template of a policy.
         example: a usual limit, which the template has.
         most: the largest limit that there can be.
@@ -197,7 +197,7 @@ class Rule:
     most: float = math.inf
     chance: Callable[[Sequence[Measure], float], float] = bonferroni
     doubt: Callable[[Sequence[Measure], float], str] = lambda _measures, _level: ""
-    also: str = ""
+    also: tuple[str, ...] = ()
     by_violation: bool = False
     in_all: bool = False
     about_canaries: bool = False

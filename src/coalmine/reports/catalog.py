@@ -21,8 +21,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """What the findings of one kind of measure have in common.
 
     `code`, `title`, `says`, `advice`, `answer` and `sentence` are given by severity or status, or are the same for all under "any". In
-    `says`, `answer` and `sentence`, {here} is the number of measures that a finding is about, {found} of those that are shown,
-    {of} of those that were measured, {text} the number of the first of them, and {but} what that one adds.
+    `says`, `answer` and `sentence`, {here} is the number of measures that a finding is about, {be} its verb, {found} the number of those
+    that are shown, {of} of those that were measured, {text} the number of the first of them ({share} as a percentage), and {but} what
+    that one adds.
     """
 
     code: Words

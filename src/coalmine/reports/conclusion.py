@@ -54,13 +54,18 @@ class Conclusion(NamedTuple):
 def conclusion_of(findings: Sequence[Finding]) -> Conclusion:
     """What the findings amount to; nothing that was not tested or not measured is called safe.
 
-    Each question has the answer of its worst finding. One that was not tested is left out where others were.
+    Each question has the answer of its worst finding. One that was not tested is left out where others were, but for those about canaries.
     """
     worst = {one.question: one for one in reversed(findings) if one.answer}
     order = dict.fromkeys(entry.question for entry in catalog().values())
     asked = [worst[question] for question in order if question in worst]
     tested = [one for one in asked if one.status != "not_tested"]
-    asked = tested or asked
+    # Of two questions about canaries, one that was not tested is said beside the other.
+    first_steps = {entry.question for entry in catalog().values() if entry.first_step}
+    about_canaries = any(one.question in first_steps for one in tested)
+    asked = [
+        one for one in asked if one in tested or (about_canaries and one.question in first_steps)
+    ] or asked
     spoiled = next((one for one in findings if one.discredits == "report"), None)
     doubted = next((one for one in findings if one.discredits == "good news"), None)
     doubt = "" if doubted is None else catalog()[doubted.key].verdict
@@ -72,7 +77,8 @@ def conclusion_of(findings: Sequence[Finding]) -> Conclusion:
     sentence = " ".join(dict.fromkeys(one.sentence for one in asked if one.sentence))
     if not sentence:
         some = "open" if any(one.tone == "good" for one in answers) else "none"
-        sentence = _NO_LEAK["good" if tone == "good" else some] if tested else _NOTHING_TESTED
+        nothing = all(one.status == "not_tested" for one in findings)
+        sentence = _NOTHING_TESTED if nothing else _NO_LEAK["good" if tone == "good" else some]
     return Conclusion(_with_doubt(sentence, doubt), tone, (*answers, _to_do(findings)))
 
 

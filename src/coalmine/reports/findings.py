@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import get_args
 
 import msgspec
@@ -21,6 +22,7 @@ SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 # The most subjects that a finding lists; and of single things, and of others, how many a sentence names.
 LISTED, NAMED_SINGLES, NAMED = 50, 3, 12
 MISSING = "missing."
+REST = "some of these are found one by one, so the others are not called clear"
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,10 +128,11 @@ def _judged(one: Measure, entry: Entry, decided: Decisions, accused: dict[str, s
     about, shown = one.about, decided.shows(one)
     if entry.rest_of:
         about = tuple(name for name in one.about if name not in accused.get(entry.rest_of, ()))
-        # The single things that are found say it all, and what is left of their group is not judged again without them.
-        shown = shown and len(about) == len(one.about)
         if one.about and not about:
             return None
+        if len(about) < len(one.about):
+            # The single things that are found say it all, and what is left of their group is not judged again without them.
+            shown, one = False, replace(one, doubt=REST)
     status: Status = "not_measured"
     if one.status is not None:
         status = one.status
@@ -158,8 +161,9 @@ def _finding(rows: Sequence[_Judged], measures: Sequence[Measure], decided: Deci
     first = rows[0].measure
     counts = {
         "here": f"{len(rows):,}",
+        "be": "is" if len(rows) == 1 else "are",
         "found": f"{sum(map(decided.shows, of_kind)):,}",
-        "of": f"{sum(one.is_measured for one in of_kind):,}",
+        "of": f"{sum(one.is_measured or decided.shows(one) for one in of_kind):,}",
         "text": "" if first.estimate is None else first.estimate.text(),
         "share": "" if first.estimate is None else first.estimate.text("%"),
         "but": first.but,

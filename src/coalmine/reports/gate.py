@@ -281,13 +281,17 @@ def check(run: Run, policy: Policy) -> GateResult:
     measures = measures_of(run)
     doubts = [f"{one.code}, {one.evidence}".removesuffix(".") for one in findings_of(run) if one.discredits]
     commands = {rule.key: audit.command for audit in audits() for rule in audit.rules}
-    found = list(_required(run, policy, measures, stale))
+    found = list(_required(policy, measures, stale))
     for key, limit in policy.limits.items():
         rule, most = rules()[key], policy.up_to.get(key.partition(".")[0], math.inf)
         own = [
             one
             for one in measures
-            if one.key in {rule.of, rule.also} and one.status is None and (one.copies or 0) <= most
+            if one.key in {rule.of, *rule.also}
+            and one.status is None
+            and (one.copies or 0) <= most
+            # Of what else there is, remarks say nothing about a limit.
+            and (one.key == rule.of or one.estimate is not None)
         ]
         if stale or not own:
             why = stale if own else "there is no result of this audit"
@@ -310,7 +314,7 @@ def check(run: Run, policy: Policy) -> GateResult:
         RuleOutcome(
             rule=one.key,
             asks="no claimed epsilon is refuted",
-            outcome="broken" if one.size else "holds",
+            outcome="broken" if one.size else "not_shown" if doubts else "holds",
             evidence=one.says,
             judged=1,
             settle="plant more canaries, once each, and withhold half of them by a coin",
@@ -404,7 +408,7 @@ def _part(one: Measure, rule: Rule, limit: float, confidence: float, shared: flo
         return _Part(
             one, "not_shown", f"{shown}; the most that could have been shown is {one.ceiling:.2f}", size
         )
-    if rule.by_violation:
+    if rule.by_violation and (estimate.low or 0.0) <= limit:
         holds, why = True, f"{shown}; no violation was shown, which does not prove privacy"
     else:
         holds, why = one.high <= limit, shown
@@ -428,6 +432,10 @@ def _sum_part(own: Sequence[Measure], limit: float) -> _Part:
         said = first.says or ("" if first.estimate is None else first.estimate.statement)
         why += f", and {len(open_ones):,} more are not known, such as {first.name}: {said}"
     doubt = next((one.doubt for one in own if one.doubt), "")
+    # What is missing and is no single thing, such as a search that is gone, is not a number of things.
+    missing = next((one for one in own if not one.about and not one.is_measured), None)
+    if missing is not None and missing.estimate is not None:
+        doubt = doubt or missing.estimate.statement
     outcome: Outcome = "broken" if low > limit else "not_shown" if high > limit or doubt else "holds"
     return _Part(
         Measure(key=own[0].key),
@@ -453,7 +461,7 @@ def _within(one: RuleOutcome, level: float) -> RuleOutcome:
     return one if one.outcome == "not_shown" else msgspec.structs.replace(one, settle="")
 
 
-def _required(run: Run, policy: Policy, measures: Sequence[Measure], stale: str) -> Iterator[RuleOutcome]:
+def _required(policy: Policy, measures: Sequence[Measure], stale: str) -> Iterator[RuleOutcome]:
     """Whether the results are there that the policy asks for: of everything that the audit should have measured."""
     for audit in audits():
         if audit.name not in policy.require:
@@ -462,10 +470,10 @@ def _required(run: Run, policy: Policy, measures: Sequence[Measure], stale: str)
         own = [
             one
             for one in measures
-            if one.key in {audit.rules[0].of, audit.rules[0].also} and one.status is None
+            if one.key in {audit.rules[0].of, *audit.rules[0].also} and one.status is None
         ]
         open_ones = [one for one in own if one.estimate is not None and not one.is_measured]
-        why = stale or ("" if audit.tested_in(run) else "there is no result of this audit")
+        why = stale or ("" if own else "there is no result of this audit")
         if not why and open_ones:
             first = open_ones[0]
             why = f"{len(open_ones):,} of {len(own):,} are not there or could not be measured, such as {first.words}"

@@ -54,7 +54,7 @@ def measures(run: Run) -> Iterator[Measure]:
     canaries = [one for one in measured_canaries(run) if one.result.repetitions > 0]
     names = names_in(run)
     yield from single_measures(run, canaries, "exposure.canary", partial(_named, names))
-    yield from _missing(run, canaries, names)
+    yield from _missing(run, names)
     yield from _groups(run, canaries, names)
     yield from _control(run, names)
     document = run.first(EXPOSURES)
@@ -156,10 +156,10 @@ def _bits(probability: float) -> float:
     return math.inf if probability <= 0 else abs(math.log2(probability))
 
 
-def _missing(run: Run, canaries: Sequence[Judged], names: FormatNames) -> Iterator[Measure]:
+def _missing(run: Run, names: FormatNames) -> Iterator[Measure]:
     """Planted canaries that no exposures cover."""
     documents = {document.manifest_sha256 for _, document in run.all(EXPOSURES)}
-    there = {one.result.canary_id for one in canaries}
+    there = {one.result.canary_id for one in measured_canaries(run)}
     for one in planted_in(run) if documents else ():
         if one.manifest_sha256 in documents and one.canary_id in there:
             continue

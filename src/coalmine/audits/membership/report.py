@@ -104,8 +104,12 @@ def _epsilon(
         if low >= _LEAST
         else f"nothing about epsilon can be shown ({level})"
     )
-    # A population that could not have shown a violation does not matter where another one of its format could.
-    ceilings = [other.one_copy_ceiling for other in single if other.format_id == one.format_id]
+    # A population that could not have shown a violation does not matter where one of its format with no more copies could.
+    ceilings = [
+        other.one_copy_ceiling
+        for other in single
+        if other.format_id == one.format_id and other.copies <= one.copies
+    ]
     return Measure(
         key="membership.epsilon",
         name=name,
@@ -141,10 +145,13 @@ def _claim(document: Membership, single: list[Population], number: int) -> Itera
         doubt = f"the model itself claims an epsilon of {own.epsilon:.4g} at delta {own.delta:g}"
     elif verdict.outcome != "consistent":
         doubt = "the audit has too little power to judge it"
+    weak = verdict.outcome == "too little power"
     yield Measure(
         key="membership.claim",
         name="the claimed epsilon",
-        p_value=verdict.p_value,
+        estimate=Estimate.not_measured("verdict", verdict.statement) if weak else None,
+        # A verdict at a higher confidence than that of a report accuses nobody by itself.
+        p_value=verdict.p_value if violated else 1.0,
         test=("claim", str(number)),
         says=f"{verdict.statement}{power}",
         doubt=doubt,
@@ -154,8 +161,9 @@ def _claim(document: Membership, single: list[Population], number: int) -> Itera
 
 def _missing(run: Run) -> Iterator[Measure]:
     """Canaries that were planted and that membership says nothing about, or not about all of them."""
-    documents = [document for _, document in run.all(MEMBERSHIPS)]
-    if not documents or any(document.manifest_sha256 is None for document in documents):
+    # A table of scores, which has no manifest, covers no canaries.
+    documents = [document for _, document in run.all(MEMBERSHIPS) if document.manifest_sha256 is not None]
+    if not documents:
         return
     there = {
         (document.manifest_sha256, one.format_id, one.copies): one.in_count
@@ -206,7 +214,7 @@ RULES = (
         example=0.6,
         most=1.0,
         settle="plant and withhold more canaries, and draw more references",
-        also="membership.missing",
+        also=("membership.missing",),
         about_canaries=True,
     ),
     Rule(
@@ -216,7 +224,7 @@ RULES = (
         example=0.05,
         most=1.0,
         settle="plant and withhold more canaries, and draw more references",
-        also="membership.missing",
+        also=("membership.missing",),
         about_canaries=True,
     ),
     Rule(
@@ -226,7 +234,7 @@ RULES = (
         example=8.0,
         settle=MORE,
         by_violation=True,
-        also="membership.missing",
+        also=("membership.missing", "membership.claim"),
         about_canaries=True,
     ),
 )

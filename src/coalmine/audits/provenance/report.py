@@ -295,7 +295,7 @@ RULES = (
         example=True,
         settle="give more suspects and non-members from one source (--non-members), and other texts of the same users (--others)",
         doubt=_nobody_could_be_found,
-        also="provenance.known",
+        also=("provenance.known",),
     ),
 )
 

@@ -51,7 +51,7 @@ def measures(run: Run) -> Iterator[Measure]:
                         "test": ("recitation", str(number), model.name),
                     }
                 yield _share(document, model, groups, tests.get(model.name, {}))
-                yield from _rates(model, groups)
+                yield from _rates(model, _contexts(document, model.name))
         yield from _trends(document, tests)
         for why in document.not_measured:
             yield Measure(key="recitation.missing", estimate=Estimate.not_measured("none", why))
@@ -159,9 +159,13 @@ def _counts(recited: Estimate) -> tuple[int, int]:
 
 def _overall(document: Recitation, model: str) -> list[Group]:
     """All sequences together for each context that has any."""
+    return [group for group in _contexts(document, model) if group.recited.status == "measured"]
+
+
+def _contexts(document: Recitation, model: str) -> list[Group]:
+    """The same for each context, also where nothing could be measured."""
     contexts = {group.context for group in document.groups if group.model == model}
-    found = [document.overall(model, context) for context in contexts]
-    return [group for group in found if group is not None and group.recited.status == "measured"]
+    return [group for context in contexts if (group := document.overall(model, context)) is not None]
 
 
 def _has_baseline(document: Recitation) -> bool:
@@ -203,7 +207,7 @@ RULES = (
         most=1.0,
         settle="draw more sequences",
         chance=_chance_above,
-        also="recitation.missing",
+        also=("recitation.missing",),
     ),
 )
 

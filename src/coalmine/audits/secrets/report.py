@@ -10,7 +10,13 @@ import msgspec
 
 from coalmine.audits.exposure.chance import extracted_canaries, judged, secrets_test
 from coalmine.audits.exposure.figures import exposure_figure_of
-from coalmine.audits.exposure.report import FULL, chance_of_exposures, doubt_of_group, single_measures
+from coalmine.audits.exposure.report import (
+    FULL,
+    chance_of_exposures,
+    doubt_of_exposures,
+    doubt_of_group,
+    single_measures,
+)
 from coalmine.audits.exposure.results import EXPOSURES, NOT_IN_TURNS, Exposures, FormatFacts
 from coalmine.audits.extraction.report import chance_of_places, extracted_measures
 from coalmine.audits.extraction.results import VERIFIED
@@ -49,7 +55,8 @@ def measures(run: Run) -> Iterator[Measure]:
     yield from _kinds(own, secrets)
     why = unsettled(own)
     if why is not None:
-        yield Measure(key="secrets.secret", name="all of them", estimate=Estimate.not_measured("none", why))
+        for key in ("secrets.secret", "secrets.extracted"):
+            yield Measure(key=key, name="all of them", estimate=Estimate.not_measured("none", why))
     manifest = own.canaries
     if manifest is not None and manifest.scanned is not None and manifest.scanned.secrets > len(secrets):
         found = manifest.scanned.secrets
@@ -77,7 +84,9 @@ def _kinds(own: Run, secrets: Sequence[Secret]) -> Iterator[Measure]:
             if extracted
             else ""
         )
-        if exposures:
+        if len(exposures) < len(some) and not doubt:
+            doubt = f"{len(some) - len(exposures):,} of {len(some):,} secrets of the kind {kind} have no exposure that can be relied on"
+        elif exposures:
             many = f"secrets of the kind {kind}"
             doubt = doubt_of_group(exposures, many, out, len(kinds), len(secrets), spread=spread)
         yield Measure(
@@ -120,6 +129,7 @@ RULES = (
         example=10.0,
         settle="measure with another method (`coalmine expose --method guided`), or plant canaries of this kind",
         chance=chance_of_exposures,
+        doubt=doubt_of_exposures,
     ),
     Rule(
         key="secrets.at_most_extracted",

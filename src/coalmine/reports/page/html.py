@@ -88,6 +88,7 @@ def _environment() -> Environment:
     found = templates("coalmine.reports.page")
     found.filters |= {
         "shown": shown,
+        "by_question": _by_question,
         "label": label,
         "shortened": _shortened,
         "estimate_row": _estimate_row,
@@ -161,6 +162,11 @@ def _searched(part: RunPart) -> Iterator[tuple[str, dict[str, Any]]]:
                 f"{part.prefix}{one.search.name}",
                 content | {"name": one.search.name, "choice": one.search.column},
             )
+
+
+def _by_question(findings: Sequence[Finding]) -> list[list[Finding]]:
+    """Findings that answer the same question together, the most severe first; those that answer none by themselves."""
+    return list(grouped((one.question or one.key, one) for one in findings).values())
 
 
 def shown(cell: object) -> str:
