@@ -16,6 +16,12 @@ from coalmine.evidence.words import times_in_words
 from coalmine.records.estimate import rounded_down
 from coalmine.visible import visible
 
+TITLES = {
+    "defenses.claim": "The claimed epsilon",
+    "defenses.lower": "Lowers exposure",
+    "defenses.not_lower": "Not shown to lower exposure",
+    "defenses.missing": "Missing",
+}
 _LOSS = "validation loss (bits per character)"
 _NAME = Column[DefenseRow]("defense", lambda row: row.defense.name)
 
@@ -107,31 +113,14 @@ def bench_details(run: Run, reveal: bool) -> Iterator[Detail]:
 
 
 def in_plain_words(bench: Bench) -> list[str]:
-    """What the tables amount to, one sentence each."""
-    lower = [row for row in bench.rows if lowers(row, bench)]
-    others = [row.defense.name for row in bench.rows[1:] if row not in lower]
-    frontier = [row.defense.name for row in bench.rows if row.on_frontier]
+    """What was planted and what it can show at most, and then what a report says of it."""
     said = [
-        f"Canaries: {sum(bench.planted)} of {len(bench.canaries)} were planted, the others withheld.",
-        f"Models per defense: {bench.settings.seeds}.",
-        "Losses are in bits per character of the held-out documents.",
-        f"Exposure is {bench.most_bits:.1f} bits at most, and its median is 1 to 1.5 bits where nothing is memorized.",
-        *(
-            f"{row.defense.name}: {row.difference.estimate.statement}, lower with {row.lower_in} of {row.of_seeds} seeds."
-            for row in lower
-            if row.difference is not None
-        ),
-        *([f"Not shown to lower exposure: {', '.join(others)}."] if others else []),
-        *([f"On the frontier of loss and exposure: {', '.join(frontier)}."] if frontier else []),
+        f"Canaries: {sum(bench.planted)} of {len(bench.canaries)} were planted, the others withheld",
+        f"Models per defense: {bench.settings.seeds}; losses are in bits per character of the held-out documents",
+        f"Exposure is {bench.most_bits:.1f} bits at most, and its median is 1 to 1.5 bits where nothing is memorized",
+        *(f"{TITLES[one.key]}: {one.words}" for one in _of_bench(bench, 0)),
     ]
-    for row in bench.rows:
-        if violates(row, bench):
-            said.append(
-                f"WARNING: {row.defense.name} claims an epsilon of {row.claimed_epsilon:.3g}, and the audit proves at least "
-                f"{rounded_down(row.audited_epsilon or 0.0)} (p = {row.claim_p_value:.2g})."
-            )
-        said += [f"Note: {row.defense.name}, {one}." for one in row.missing]
-    return [visible(one) for one in said]
+    return [f"{visible(one)}." for one in said]
 
 
 def lowers(row: DefenseRow, bench: Bench) -> bool:
@@ -153,22 +142,26 @@ def violates(row: DefenseRow, bench: Bench) -> bool:
 def measures(run: Run) -> Iterator[Measure]:
     """What is claimed, and whether the coins contradict it; what helps, what is not shown to, and what is missing."""
     for number, (_, bench) in enumerate(run.all(BENCHES)):
-        for row in bench.rows:
-            if row.claimed_epsilon is not None and row.claim_p_value is not None:
-                yield _claim(row, bench, number)
-        lower = [row for row in bench.rows[1:] if lowers(row, bench)]
-        others = [row for row in bench.rows[1:] if row not in lower]
-        for key, rows in (("defenses.lower", lower), ("defenses.not_lower", others)):
-            names = ", ".join(row.defense.name for row in rows)
-            for row in rows:
-                if row.difference is not None:
-                    yield _effect(key, row, names)
-        reasons = [f"{row.defense.name}, {why}" for row in bench.rows for why in row.missing]
-        if not bench.finished:
-            wanted = len(bench.defenses) * bench.settings.seeds
-            reasons.insert(0, f"{len(bench.models)} of {wanted} models are done")
-        if reasons:
-            yield Measure(key="defenses.missing", status="not_measured", says="; ".join(reasons))
+        yield from _of_bench(bench, number)
+
+
+def _of_bench(bench: Bench, number: int) -> Iterator[Measure]:
+    for row in bench.rows:
+        if row.claimed_epsilon is not None and row.claim_p_value is not None:
+            yield _claim(row, bench, number)
+    lower = [row for row in bench.rows[1:] if lowers(row, bench)]
+    others = [row for row in bench.rows[1:] if row not in lower]
+    for key, rows in (("defenses.lower", lower), ("defenses.not_lower", others)):
+        names = ", ".join(row.defense.name for row in rows)
+        for row in rows:
+            if row.difference is not None:
+                yield _effect(key, row, names)
+    reasons = [f"{row.defense.name}, {why}" for row in bench.rows for why in row.missing]
+    if not bench.finished:
+        wanted = len(bench.defenses) * bench.settings.seeds
+        reasons.insert(0, f"{len(bench.models)} of {wanted} models are done")
+    if reasons:
+        yield Measure(key="defenses.missing", status="not_measured", says="; ".join(reasons))
 
 
 def _claim(row: DefenseRow, bench: Bench, number: int) -> Measure:

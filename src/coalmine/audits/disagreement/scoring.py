@@ -131,18 +131,12 @@ class DisagreementWork(ModelWork):
 
 def check_models(first: Model, second: Model, *, pairs: bool) -> None:
     """Refuse models that cannot be asked about documents."""
+    reads = "pairs" if pairs else "single texts"
     for model in (first, second):
-        if not isinstance(model, Scorer):
+        if not isinstance(model, Scorer) or isinstance(model, PairModel) != pairs:
             raise NotMeasurableError(
-                f"{visible(model.name)!r} does not give the probability of a text, so that two models cannot be compared; use others"
-            )
-        if isinstance(model, PairModel) != pairs:
-            reads, given = (
-                ("pairs", "single texts") if isinstance(model, PairModel) else ("single texts", "pairs")
-            )
-            raise NotMeasurableError(
-                f"{visible(model.name)!r} reads {reads}, and the documents are {given}; name the fields of the corpus accordingly, or give "
-                "another model"
+                f"the documents are {reads}, and {visible(model.name)!r} does not give their probability; name the fields of the corpus "
+                "accordingly, or give another model"
             )
 
 
