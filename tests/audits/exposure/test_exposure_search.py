@@ -10,7 +10,6 @@ import torch
 
 from coalmine import CanarySet, Format, ScriptedModel, expose
 from coalmine.audits.exposure.results import RESULTS_FILE
-from coalmine.audits.exposure.table import exposure_in_words
 from models.random_networks import random_model
 from oracles import brute_force_ranks, exact_ranks
 from waiting import wait_until
@@ -153,4 +152,4 @@ def test_draws_of_which_none_counts_give_bounds_and_no_value():
     assert (estimate.status, estimate.value, estimate.effective_n) == ("lower_bound", None, 0.0)
     assert estimate.low <= math.log2(form.size / rank) <= estimate.high
     assert "no draw was as unsurprising" in estimate.warnings[0]
-    assert exposure_in_words(result).startswith("at least")
+    assert result.estimate.text().startswith("at least")

@@ -46,7 +46,6 @@ from coalmine.statistics.intervals import clopper_pearson
 WEIGHT = 4.0
 # The size of what is among the first two guesses in its whole space; others have the share of it that they may reach.
 FULL = 2.0
-EXPOSE = "coalmine expose"
 
 
 def measures(run: Run) -> Iterator[Measure]:

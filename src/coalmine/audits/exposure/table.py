@@ -11,7 +11,6 @@ from coalmine.evidence.charts import rounded
 from coalmine.evidence.tables import Column, Table
 from coalmine.evidence.words import format_names, times_in_words
 from coalmine.grouped import grouped
-from coalmine.records.estimate import rounded_down
 from coalmine.visible import visible
 
 # Secrets of one kind that a table of the terminal shows.
@@ -42,13 +41,6 @@ def canary_table(
             Column("text", lambda one: texts.get(one.canary_id), secret=True),
         )
     )
-
-
-def exposure_in_words(result: ExposureResult) -> str:
-    """The exposure in a sentence that says its interval by itself: a number, a bound, or "not measured"."""
-    if result.exposure is None and result.estimate.status == "lower_bound":
-        return f"at least {rounded_down(result.estimate.low or 0.0)}"
-    return "not measured" if result.exposure is None else f"{result.exposure:.2f}"
 
 
 def height(result: ExposureResult) -> float:

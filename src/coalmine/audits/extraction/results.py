@@ -25,8 +25,6 @@ from coalmine.storage.files import PUBLIC, remove_file, sha256_of_file, together
 SCHEMA = "coalmine.extraction/1"
 RESULTS_FILE = "extraction.json"
 VERIFIED_FILE, VERIFIED_SCHEMA = "verified.json", "coalmine.verified/1"
-# Of searches that spent their budget, as a regular expression of their names.
-SPENT_FILES = r"unfinished-extraction-[0-9a-f]+\.npz"
 
 
 class Extracted(msgspec.Struct, frozen=True, kw_only=True):
