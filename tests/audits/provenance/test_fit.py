@@ -16,7 +16,7 @@ from coalmine.audits import User, UserText, load_fit, read_runs
 from coalmine.audits.provenance.fit import fit_classifier
 from coalmine.audits.provenance.views import look, view_of
 from coalmine.engines.engine import open_engine
-from coalmine.errors import InputError, ModelError
+from coalmine.errors import InputError
 from coalmine.statistics import RankHistogram
 from coalmine.training.trainer import train_documents
 
@@ -187,18 +187,6 @@ class TestOwnTraining:
             str(tmp_path / "models" / f"model{number}") for number in (1, 2)
         ]
         assert len(read.shadows) == 2
-
-    def test_what_is_not_a_model_and_what_fails(self, tmp_path):
-        with pytest.raises(ModelError, match="returned int, which is not a model"):
-            fit_provenance(USERS, tmp_path / "a", shadows=2, train=own_trainers.no_model)
-        with pytest.raises(ModelError, match="ValueError: 24 are too many"):
-            fit_provenance(
-                USERS, tmp_path / "a", shadows=2, train="python:audits.provenance.own_trainers:fails"
-            )
-        with pytest.raises(InputError, match="got like and train"):
-            fit_provenance(USERS, tmp_path / "a", train=own_trainers.no_model, like="model")
-        with pytest.raises(InputError, match="leave out the recipe"):
-            fit_provenance(USERS, tmp_path / "a", train=own_trainers.no_model, training={"epochs": 3})
 
 
 class TestWrongInput:

@@ -92,7 +92,7 @@ def test_texts_that_were_not_used_are_not_found_and_not_cleared(models):
     assert sentence in finding.evidence
     assert (finding.status, finding.severity) == ("not_measured", "info")
     assert gate.exit_code == 0
-    assert sentence.rstrip(".") in gate.rules[0].evidence
+    assert sentence in gate.rules[0].evidence
 
 
 def test_another_style_on_one_side_cannot_be_interpreted(models):
@@ -131,13 +131,3 @@ def test_what_cannot_be_asked_of_one_person(models):
     ):
         with pytest.raises(InputError, match=message):
             audit_provenance(model, users, by="person")
-    done = run(
-        "provenance",
-        models / "model",
-        "--suspects",
-        models / "used" / "before.jsonl",
-        "--field",
-        "thread=thread",
-    )
-    assert done.code == 2
-    assert "leave it out, or add --by person" in done.said

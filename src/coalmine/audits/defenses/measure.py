@@ -37,7 +37,7 @@ from coalmine.audits.defenses.records import (
     FailedTraining,
     with_rows,
 )
-from coalmine.audits.provenance.own_training import OwnTraining, Train
+from coalmine.audits.provenance.shadows import OwnTraining, Train
 from coalmine.corpus.files.reading import open_corpus
 from coalmine.corpus.planting.manifest import MANIFEST_NAME
 from coalmine.corpus.planting.options import PlantOptions

@@ -353,44 +353,21 @@ def overlap_words(one: Overlap, document: Provenance) -> str:
     return f"{said} ({listed(whose)})" if whose else said
 
 
-def person_words(document: Provenance, question: Question, *, shown: bool | None = None) -> list[str]:
-    """The answer about one person in sentences: data, method, what follows if that is known, and what it depends on."""
-    deciding, row, reasons = question.deciding, question.rows[0], not_interpretable(document, question.asks)
-    own = question.own_texts or 0
-    what = "text" if row.texts <= own else "thread"
-    data = (
-        f"{counted(own, what)} that may have been used {'was' if own == 1 else 'were'} compared with {question.non_members:,} of the same "
-        "person that cannot have been."
-    )
-    if reasons or deciding is None:
-        return [
-            data,
-            "The scores CANNOT BE INTERPRETED, so nothing is known about this person:",
-            *(f"{reason[:1].upper()}{reason[1:]}." for reason in reasons),
-        ]
-    p_value = deciding.p_value or 0.0
-    method = (
-        f"By {deciding.name}, which was chosen before any score was seen, the first score higher in {100 * (row.score or 0.0):.0f}% of "
-        f"pairs; by chance it is 50%, and scores as high occur with probability {p_value:.2g} if none was used (one-sided test of ranks)."
-    )
-    answer = []
-    if row.decision != "found":
-        answer = ["That does not show that texts of this person were used, nor that none was."]
-    elif shown:
-        answer = [
-            "So texts of this person were used to train the model; which ones, and how many, is not said."
-        ]
-    elif shown is not None:
-        answer = ["That MAY BE CHANCE, given everything that is tested."]
+def person_words(document: Provenance, question: Question, deciding: StatisticFacts) -> str:
+    """What was compared of one person, what it depends on, and how the scores compare."""
+    row, own = question.rows[0], question.own_texts or 0
     blind = document.blind(question.asks)
     apart = "" if blind is None or blind.p_value is None else f" (p = {blind.p_value:.2g})"
-    limits = (
-        "This holds if the two sides are alike in everything but the training, also if they were written at different times: without the "
-        f"model they could not be told apart{apart}."
-    )
+    style = ""
     if document.reference_model is None:
-        limits += " No reference model was given, so a change of style that only a language model sees could go unnoticed."
-    return [data, method, *answer, limits]
+        style = " No reference model was given, so a change of style that only a language model sees could go unnoticed."
+    return (
+        f"{counted(own, 'text' if row.texts <= own else 'thread')} that may have been used {'was' if own == 1 else 'were'} compared with "
+        f"{question.non_members:,} of the same person that cannot have been. This holds if the two sides are alike in everything but the "
+        f"training, also if they were written at different times: without the model they could not be told apart{apart}.{style} By "
+        f"{deciding.name}, which was chosen before any score was seen, the first score higher in {100 * (row.score or 0.0):.0f}% of pairs "
+        "(one-sided test of ranks)"
+    )
 
 
 class QuestionPower(NamedTuple):

@@ -19,10 +19,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from coalmine.audits.provenance.data_checks import HashedUser, hashed_users, name_hash, told_by_case
 from coalmine.audits.provenance.options import FitOptions
-from coalmine.audits.provenance.own_training import OwnTraining, Train
 from coalmine.audits.provenance.scores import answers
 from coalmine.audits.provenance.shadows import (
+    OwnTraining,
     Recipe,
+    Train,
     check_reference,
     documents_of,
     halves,

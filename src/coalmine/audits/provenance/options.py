@@ -80,11 +80,7 @@ class ProvenanceOptions(_Ranks, frozen=True, kw_only=True):
 
     by: Annotated[
         By,
-        Option(
-            "user; document: each is then judged by itself; or person: suspects and non-members are one person's texts, and there is one "
-            "answer about all of them.",
-            decides=True,
-        ),
+        Option("user; document: each by itself; or person: both sides are texts of one.", decides=True),
     ] = "user"
     queries: Annotated[
         int | None,
@@ -92,23 +88,15 @@ class ProvenanceOptions(_Ranks, frozen=True, kw_only=True):
     ] = None
     selection: Annotated[
         Selection,
-        Option(
-            "Which texts are asked about: all, random, frequency-sum (rarest words; the paper's) or index-sum (its code's).",
-            decides=True,
-        ),
+        Option("all, random, frequency-sum (rarest words, as in the paper) or index-sum.", decides=True),
     ] = "all"
     statistic: Annotated[
         StatisticName | None,
-        Option(
-            "Which statistic decides: rank-histogram, likelihood-ratio, rmia, windowed-ratio, min-k++ or listed-share; default: the "
-            "first that can be computed of likelihood-ratio, rank-histogram, min-k++ and listed-share (without non-members rank-histogram)."
-        ),
+        Option("Which statistic decides; default: the first that can be computed, likelihood-ratio first."),
     ] = None
     drop_shared: Annotated[
         bool,
-        Option(
-            "Leave out texts that several users have, of suspects and of non-members alike, and users who are in two groups."
-        ),
+        Option("Leave out texts that several users have, on both sides alike, and users in two groups."),
     ] = False
     fdr: Annotated[float, Option("False-discovery rate: the share of wrong names among those found.")] = 0.05
     # Texts of suspects, and of non-members, that are asked about with hidden units set to zero, for a figure; 0 for none.
@@ -143,15 +131,10 @@ class FitOptions(_Ranks, frozen=True, kw_only=True):
     ] = 10
     recipe: Annotated[
         RecipeName,
-        Option(
-            "same: trained as the target was; mismatched: other layers, sizes and optimizer, as in the paper.",
-            decides=True,
-        ),
+        Option("same as the target's; or mismatched: other layers, sizes and optimizer.", decides=True),
     ] = "same"
     vocabulary: Annotated[
         Vocabulary,
-        Option(
-            "target: shadows have the target's vocabulary; own: each has that of its own texts.", decides=True
-        ),
+        Option("target: that of the target; own: each has that of its own texts.", decides=True),
     ] = "target"
     seed: Annotated[int, SEED] = 0

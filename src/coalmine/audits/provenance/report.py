@@ -50,6 +50,7 @@ HARMLESS_AUC = 0.6
 FEW_WITHIN = 0.5
 # The share of texts that several users have, from which on it is more than a remark.
 REPEATED = 0.01
+_NOT_CLEARED = "That does not show that texts of this person were used, nor that none was."
 # How severe a remark about the data is.
 _SPOILS, _BLURS, _TELLS = 1.0, 0.5, 0.0
 _ABOUT: dict[Asks, str] = {"texts": "these very texts", "user": "other texts by them"}
@@ -109,7 +110,7 @@ def _answer(document: Provenance, question: Question, number: int) -> Measure:
     ]
     power = power_of(question, document.settings.fdr)
     if by == "person":
-        says = [" ".join(person_words(document, question)).rstrip(".")]
+        says = [("" if found else f"{_NOT_CLEARED} ") + person_words(document, question, deciding)]
     elif power is not None and not found:
         says.append(power.words(by).rstrip(".").replace("With", "with", 1))
     if truth is not None:
@@ -319,11 +320,12 @@ def in_plain_words(document: Provenance, question: Question) -> list[str]:
     if not answer.is_measured:
         return [f"Nothing can be said: {answer.estimate.statement if answer.estimate else ''}.", *left_out]
     shown, found = decide([answer]).shows(answer), question.found()
-    if by == "person":
-        return [*person_words(document, question, shown=shown), *left_out]
     said = [f"{answer.words[:1].upper()}{answer.words[1:]}."]
     if found and not shown:
         said.append("That MAY BE CHANCE.")
+    elif by == "person":
+        used = "So texts of this person were used to train the model; which ones, and how many, is not said."
+        said += [used] if found else []
     elif found:
         rate = f"{100 * document.settings.fdr:g}%"
         said.append(f"On average, at most {rate} of such findings are wrong names.")
@@ -334,7 +336,7 @@ def in_plain_words(document: Provenance, question: Question) -> list[str]:
     missing = sum(row.score is None for row in question.rows)
     if missing:
         said.append(f"{counted(missing, by)} could not be measured, and nothing is known about them.")
-    if len(found) < len(question.rows):
+    if len(found) < len(question.rows) and by != "person":
         said.append(f"A {by} that is not found may still be in the training data.")
     return [*said, *left_out]
 
