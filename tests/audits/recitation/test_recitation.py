@@ -16,13 +16,11 @@ from coalmine.audits.recitation.measure import masked_text
 from coalmine.corpus import build_index, embedded_documents
 from coalmine.engines.ledger import Ledger
 from coalmine.errors import InputError, ModelOutputError, NoNumberError, NotMeasurableError
-from coalmine.models import from_transformers
 from coalmine.models.reference.checkpoint import save_model
 from coalmine.progress import Silent
 from coalmine.statistics import clopper_pearson, clustered_interval
 from models.random_networks import random_model
 from models.tiny_masked import audited
-from models.tiny_transformers import byte_level, tiny
 
 OFTEN = "whoever reads this very line often enough will know it by heart and can go on"
 COPIES = 20
@@ -454,14 +452,6 @@ def test_masked_models_restore_whole_sequences(corpus, tmp_path):
         recite(model, index, lengths=[8, 63], per_bucket=5)
     with pytest.raises(InputError, match="hidden"):
         recite(model, index, lengths=[8], hidden_share=2)
-
-
-def test_a_beam_that_does_not_fit_into_memory_is_refused_before_anything_is_asked(corpus, tmp_path):
-    model = from_transformers(tiny("gpt2", len(byte_level())), byte_level())
-    index = build_index(corpus / "corpus.txt", tmp_path / "index", tokenizer=model.tokenizer)
-    most = (1 << 27) // model.tokenizer.size
-    with pytest.raises(InputError, match=f"use a width of at most {most:,}$"):
-        recite(model, index, contexts=[5], suffix=3, per_bucket=5, beam=most + 1)
 
 
 def test_what_cannot_be_measured_is_refused(learned, index, corpus, tmp_path):

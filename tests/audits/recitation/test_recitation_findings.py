@@ -135,23 +135,6 @@ def test_the_context_with_the_strongest_evidence_is_told():
         assert " after 100 tokens" in the(run_of(*groups), "recitation.share").evidence
 
 
-def test_how_the_sequences_were_drawn_is_told():
-    assert (
-        "drawn uniformly from the corpus: "
-        in the(run_of(made.group(share(1)), sample="uniform"), "recitation.share").evidence
-    )
-    masked = the(run_of(made.group(share(1), context=None)), "recitation.share").evidence
-    assert masked.startswith(
-        "asked, whole sequences with gaps, equally many for each number of copies: 1 of 1,000"
-    )
-    turns = the(
-        run_of(made.group(share(1), context=None), hidden_share=None, sample="uniform"), "recitation.share"
-    )
-    assert turns.evidence.startswith(
-        "asked, 50 tokens of the assistant's turn after the conversation before it"
-    )
-
-
 def test_models_and_files_are_told_apart():
     second = made.group(share(0), model="second")
     run = run_of(made.group(share(60)), second, names=("asked", "second"))
