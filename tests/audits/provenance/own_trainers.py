@@ -26,11 +26,3 @@ def saved_model(documents, where):
     texts = [document.text for document in documents]
     out = Path(where, f"model{len(CALLS)}")
     return train_documents(texts, out=out, preset="provenance-words", **{**SMALL, "epochs": 3}).path
-
-
-def no_model(documents):
-    return len(documents)
-
-
-def fails(documents):
-    raise ValueError(f"{len(documents)} are too many")

@@ -7,7 +7,6 @@ import pytest
 
 from coalmine import ScriptedModel, audit_provenance
 from coalmine.audits import AuditedUsers, User, UserText
-from coalmine.audits.provenance.report import in_plain_words
 from coalmine.audits.provenance.scores import UserWork, ask_users
 from coalmine.audits.provenance.views import _unless_refused
 from coalmine.engines.engine import open_engine
@@ -101,19 +100,6 @@ ANN, BOB = (User(name, (UserText("abcd"),)) for name in ("ann", "bob"))
 def test_users_that_nothing_follows_about_are_refused(users, options, why):
     with pytest.raises(InputError, match=why):
         audit_provenance(TARGET, users, **options)
-
-
-def test_that_nobody_could_be_read_is_not_an_answer():
-    strange = [User(name, (UserText("xyz"),)) for name in ("eve", "dan")]
-    found = audit_provenance(TARGET, AuditedUsers(strange, (), [BOB]))
-    [question] = found.questions
-    assert {row.decision for row in question.rows} == {"not measured"}
-    assert question.deciding.calibrated == "nothing"
-    assert in_plain_words(found, question) == ["Nothing can be said: none of 2 users could be measured."]
-    unread = audit_provenance(TARGET, AuditedUsers([ANN], (), strange))
-    assert "none of 2 non-members could be measured" in in_plain_words(unread, unread.questions[0])[0]
-    with pytest.raises(InputError, match="give texts that it can read"):
-        audit_provenance(TARGET, AuditedUsers(strange))
 
 
 def test_a_text_that_a_server_refuses_is_left_out_and_the_others_are_read():

@@ -85,14 +85,6 @@ def test_names_and_texts_are_not_in_it_and_only_its_owner_can_read_it(made):
         assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600
 
 
-def test_it_is_made_with_these_users_and_no_others(made):
-    fit, _ = made
-    assert fit.made_with(USERS)
-    assert not fit.made_with(USERS[:-1])
-    assert not fit.made_with(USERS[::-1])
-    assert not fit.made_with([*USERS[:-1], USERS[-1]._replace(name="another")])
-
-
 def test_a_model_that_replaces_another_is_refused(made, tmp_path):
     _, folder = made
     place = folder / made[0].record.shadows[0].location

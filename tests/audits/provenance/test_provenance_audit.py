@@ -185,14 +185,6 @@ def test_only_the_likeliest_tokens(trained, users):
         assert row.scores["listed-share"] == pytest.approx(float(np.mean(ranks < 3)))
 
 
-def test_a_list_of_likely_tokens_alone_decides_without_shadows(trained, users):
-    _, model, _ = trained
-    [question] = audit_provenance(model, users._replace(reference=()), top=3).questions
-    assert question.deciding.name == "listed-share"
-    assert question.deciding.detection.auc.value > 0.8
-    assert sum(row.adjusted_p_value <= 0.05 for row in question.rows) >= 3
-
-
 def test_few_queries_and_both_questions(trained, users):
     _, model, fit = trained
     others = [
@@ -318,7 +310,6 @@ def test_the_command_finds_the_same(trained, users, audited, tmp_path):
     [
         (MEMBERS, "6 of 6 users are found", "Text of suspects was used to train it.", 1),
         (MEMBERS[:1], "Nothing can be said", "It is not shown that text of suspects was used.", 2),
-        (MEMBERS[:3], "Nothing can be said", "It is not shown that text of suspects was used.", 2),
     ],
 )
 def test_terminal_report_and_gate_say_the_same_of_one_result(

@@ -108,14 +108,3 @@ def test_what_was_killed_resumes_with_the_same_bytes(here, fork_server, tmp_path
     assert (tmp_path / "out" / "unfinished.units").exists()
     trained(tmp_path / "out")
     assert files_below(tmp_path / "out") == files_below(here[1])
-
-
-def test_finished_ones_are_reused_and_others_are_added(here, tmp_path):
-    _, folder = here
-    again = trained(folder)
-    assert [one.trained_now for one in again] == [False] * 3
-    recipe = Recipe((options_of("provenance-words", LONGER),))
-    more = train_shadows(USERS, halves(6, 4, seed=0), recipe, folder)
-    assert [one.trained_now for one in more] == [False, False, False, True]
-    other = train_shadows(USERS[:5], halves(5, 1, seed=0), recipe, tmp_path)
-    assert other[0].path.name not in {one.path.name for one in more}
