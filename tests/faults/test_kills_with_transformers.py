@@ -1,4 +1,4 @@
-"""Kills of work with transformers: a recitation through an endpoint, and a training that the callback watches."""
+"""Kills of work with transformers: a fine-tuning, and a training that the callback watches."""
 
 import shutil
 
@@ -6,9 +6,8 @@ import pytest
 
 from faults.fork_server import ForkServer
 from faults.kill_runs import Case, Sweep, spread
-from faults.serving import served
 from integrations.tiny_training import tiny_gpt2
-from models.tiny_transformers import byte_level, tiny
+from models.tiny_transformers import byte_level
 
 KILLS = 20
 
@@ -18,33 +17,6 @@ def server(faulty_disk):
     warm = ("faults.watched_training", "dp_accounting.pld", "dp_accounting.rdp")
     with ForkServer(warm=warm, environment=faulty_disk) as started:
         yield started
-
-
-def test_a_recitation_through_an_endpoint(server, inputs, tmp_path):
-    model, index, described = tmp_path / "model", tmp_path / "index", tmp_path / "endpoint.toml"
-    tiny("gpt2", len(byte_level())).save_pretrained(model)
-    byte_level().save_pretrained(model)
-    indexed = server.run(["data", "index", inputs / "corpus.txt", "--tokenizer", model, "-o", index])
-    assert indexed.code == 0, indexed.err
-    with served(server, model) as url:
-        described.write_text(f'url = "{url}"\ntokenizer = "{model}"\n')
-        argv = (
-            "recite",
-            described,
-            index,
-            "--contexts",
-            "8",
-            "--suffix",
-            "4",
-            "--set",
-            "per_bucket=20",
-            "-o",
-            "out",
-        )
-        case = Case((*argv, "--quiet"), ("no figures", "small questions"), counted="after request")
-        swept = Sweep(server, case, tmp_path / "run").through(spread(KILLS))
-    assert len(swept.kills) >= KILLS
-    assert swept.work < 2 * swept.whole_work, "all these runs together asked less than two whole ones would"
 
 
 PRIVATE = ("--lora-rank", "2", "--dp-noise", "0.5", "--dp-delta", "1e-5", "--training", "dp_seed=3")

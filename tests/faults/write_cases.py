@@ -51,10 +51,6 @@ def make_inputs(server, folder):
 
     folder.mkdir(parents=True)
     _write_corpora(folder)
-    with open(folder / "theirs.csv", "w", newline="", encoding="utf-8") as stream:
-        theirs = csv.writer(stream)
-        theirs.writerow(["text", "in_out", "copies"])
-        theirs.writerows([f"my pin is {n:03}", "in" if n % 2 else "out", 4] for n in range(8))
 
     def run(*argv):
         ended = server.run([*argv, "--quiet"], cwd=folder)
@@ -157,8 +153,6 @@ def _corpora():
         unfinished=NOTE,
         pairs=(("canaries.json", "corpus.txt"), ("earlier-canaries.json", "corpus.txt")),
     )
-    bring = ("plant", "--from", "theirs.csv", "--withhold", "0.5", "--overwrite", "-o", "out")
-    yield Case("import", (*bring, "-f", PIN), bring, most=20)
     yield Case(
         "index",
         ("data", "index", "planted/corpus.txt", "--overwrite", "-o", "out"),
@@ -167,8 +161,6 @@ def _corpora():
         pairs=tuple(("manifest.json", f"shard-0000{one}.suffixes") for one in "01"),
         most=30,
     )
-    count = ("data", "count", "index", "-o", "out/repeated.jsonl", "--repeated")
-    yield Case("count", (*count, "12"), (*count, "9"), most=20)
     yield Case(
         "dedup",
         ("data", "dedup", "planted/corpus.txt", "--exact", "60", "--overwrite", "-o", "out"),
@@ -180,27 +172,6 @@ def _corpora():
             ("dedup.json", "removed.jsonl"),
         ),
         most=30,
-    )
-    yield Case(
-        "redact",
-        ("data", "redact", "planted/corpus.txt", "-f", PIN, "--overwrite", "-o", "out"),
-        ("data", "redact", "corpus.txt", "-o", "out"),
-        unfinished=NOTE,
-        pairs=(("canaries.json", "corpus.txt"), ("redaction.json", "corpus.txt")),
-        most=12,
-    )
-    crosscheck = ("data", "crosscheck", "planted/corpus.txt", *SMALL, "-o", "out")
-    yield Case(
-        "crosscheck",
-        (*crosscheck, "--drop", "--overwrite"),
-        (*crosscheck, "--drop", "--share", "0.05"),
-        unfinished=(*NOTE, "unfinished.units"),
-        pairs=(
-            ("canaries.json", "corpus.txt"),
-            ("crosscheck.json", "corpus.txt"),
-            ("crosscheck.json", "documents.parquet"),
-        ),
-        most=12,
     )
     yield Case(
         "scan",
@@ -231,14 +202,6 @@ def _corpora():
         unfinished=NOTE,
         pairs=(("quantization.json", "model.safetensors"), ("config.json", "model.safetensors")),
         most=12,
-    )
-    yield Case(
-        "unlearn",
-        ("lab", "alter", "model-0", "--forget", "planted", "--steps", "2", "--overwrite", "-o", "out"),
-        ("lab", "alter", "model-1", "--forget", "planted", "--steps", "1", "-o", "out"),
-        unfinished=NOTE,
-        pairs=(("unlearning.json", "model.safetensors"), ("config.json", "model.safetensors")),
-        most=8,
     )
     yield Case(
         "train",
@@ -321,10 +284,8 @@ def _audits():
 def _reports():
     report = ("--format", "html", "-o", "out/report")
     yield Case("report html", ("report", "model-1", *report), ("report", "model-0", *report), most=15)
-    yield Case("report png", ("report", "model-1", "--format", "png", "-o", "out"), most=2)
     check = ("--policy", "policy.toml", "--junit", "out/junit.xml")
     yield Case("check", ("check", "model-1", *check), ("check", "model-0", *check), code=2, most=20)
-    yield Case("policy", ("init", "out", "--overwrite"), most=88)
     compare = (
         "report",
         "model-0",
