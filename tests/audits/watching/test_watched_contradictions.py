@@ -61,6 +61,15 @@ def test_an_exposure_during_training_that_cannot_be(watched, tmp_path, name, cha
         read_run(tmp_path)
 
 
+@pytest.mark.parametrize("changes", [{"canary_id": "stranger"}, {"repetitions": 3}, {"format_id": "f1"}])
+def test_canaries_during_training_that_the_manifest_does_not_have(watched, tmp_path, changes):
+    watched("references")
+    with resealed(tmp_path / "training.json") as document:
+        document["watched"][0]["seen"][1].update(changes)
+    with pytest.raises(ContradictionError, match="contradicts the manifest that it was made with"):
+        read_run(tmp_path)
+
+
 def test_a_watch_is_no_measurement_of_its_manifest(watched, tmp_path):
     """A policy asks for the exposures of every manifest: looks during the training do not count as these."""
     canaries = watched("references")
