@@ -246,6 +246,8 @@ def test_the_template_has_every_rule_and_is_a_policy():
         ("[exposure]\nat_most = true", "got True"),
         ("[membership]\nauc_at_most = 60", "at most 1, such as 0.6, got 60"),
         ("[exposure]\nup_to_repetitions = 0", "must be a whole number of at least 1"),
+        ("[exposure]\nup_to_repetitions = 2\n[extraction]\nat_most_extracted = 0", "[exposure] has no limit"),
+        ("[secrets]\nup_to_repetitions = 2\nat_most = 3", "there is no key 'secrets.up_to_repetitions'"),
         ("confidence = 1\n[exposure]\nat_most = 3", "confidence must be between 0 and 1"),
         ("confidence = 'x'\n[exposure]\nat_most = 3", "confidence"),
         ("min_canaries = 0\n[exposure]\nat_most = 3", "min_canaries must be at least 1"),

@@ -74,7 +74,8 @@ def conclusion_of(findings: Sequence[Finding]) -> Conclusion:
         to_do = Answer(TO_DO, "Mend the measurement", spoiled.advice, "bad")
         return Conclusion(_with_doubt(catalog()[spoiled.key].verdict, doubt), "bad", (*answers, to_do))
     tone: Tone = min((one.tone for one in answers), key=TONES.index, default="open")
-    sentence = " ".join(dict.fromkeys(one.sentence for one in asked if one.sentence))
+    said = [one.sentence for one in asked if one.sentence and not (doubt and one.severity == "pass")]
+    sentence = " ".join(dict.fromkeys(said))
     if not sentence:
         some = "open" if any(one.tone == "good" for one in answers) else "none"
         nothing = all(one.status == "not_tested" for one in findings)

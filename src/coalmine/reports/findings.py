@@ -65,7 +65,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 def measures_of(run: Run) -> list[Measure]:
     """What all audits say of a run, and which of them have no results."""
-    found = [one for audit in audits() for one in audit.measures(run)]
+    untested = {MISSING + audit.name for audit in audits() if not audit.tested_in(run)}
+    every = (one for audit in audits() for one in audit.measures(run))
+    found = [one for one in every if not one.key.startswith(MISSING) or one.key in untested]
     if any(audit.stands_alone(run) for audit in audits()):
         return [one for one in found if one.status != "not_tested"]
     said = {one.key for one in found}

@@ -139,7 +139,7 @@ def parse_policy(content: str | bytes, name: str = "the policy") -> Policy:
         )
         return InputError(f"{name}{'' if line is None else f', line {line}'}: {problem}")
 
-    sections = {key.partition(".")[0] for key in known}
+    sections = {key.partition(".")[0] for key, rule in known.items() if rule.about_canaries}
     for key, value in _flat(found):
         section, _, last = key.rpartition(".")
         if key in known:
@@ -178,6 +178,9 @@ def parse_policy(content: str | bytes, name: str = "the policy") -> Policy:
                 "require",
                 f"require names {one!r}, which is not an audit with rules; known are {', '.join(names)}",
             )
+    idle = next((one for one in up_to if not any(key.startswith(f"{one}.") for key in limits)), None)
+    if idle is not None:
+        raise refuse(f"{idle}.{UP_TO}", f"[{idle}] has no limit, so {UP_TO} would check nothing; add one")
     if not policy.limits and not policy.require:
         raise InputError(
             f"{name} has no rule, so every model would pass; add a limit, such as at_most below [exposure]"

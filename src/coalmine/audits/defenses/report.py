@@ -175,7 +175,8 @@ def _claim(row: DefenseRow, bench: Bench, number: int) -> Measure:
     return Measure(
         key="defenses.claim",
         name=row.defense.name,
-        p_value=row.claim_p_value,
+        # A verdict at a higher confidence than that of a report accuses nobody by itself.
+        p_value=row.claim_p_value if violates(row, bench) else 1.0,
         test=("defense claim", str(number), row.defense.name),
         about=(row.defense.name,),
         says=f"it claims an epsilon of {row.claimed_epsilon:.3g} at delta {row.claimed_delta:.1g}, and its audits prove {proven} "

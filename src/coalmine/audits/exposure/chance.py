@@ -270,11 +270,22 @@ class FoundPlace(NamedTuple):
     p_value: float
 
 
+def measured_canaries(run: Run) -> list[Judged]:
+    """Every canary by the best of its exposures that can be relied on, of those of the manifest that comes first."""
+    found: dict[str, Judged] = {}
+    documents = [one for _, one in run.all(EXPOSURES)]
+    for document in documents:
+        if document.manifest_sha256 == documents[0].manifest_sha256:
+            for one in judged(document):
+                if one.result.canary_id not in found or (one.known and not found[one.result.canary_id].known):
+                    found[one.result.canary_id] = one
+    return list(found.values())
+
+
 def canary_p_values(run: Run) -> dict[str, float]:
     """The p-value of each canary that was trained on; its exposure and its extraction are one question."""
     p_values: dict[str, float] = {}
-    document = run.first(EXPOSURES)
-    exposures = {one.result.canary_id: one for one in (judged(document) if document else ())}
+    exposures = {one.result.canary_id: one for one in measured_canaries(run)}
     placed = (one for located in run.all(VERIFIED) for one in places_of(run, located))
     places = grouped((one.canary_id, one.p_value) for one in placed if one.repetitions > 0)
     trained = [name for name, one in exposures.items() if one.result.repetitions > 0]

@@ -22,7 +22,7 @@ from coalmine.audits.exposure.chance import (
     first_in_words,
     group_test,
     is_first,
-    judged,
+    measured_canaries,
     places_of,
     pushed_away,
     secrets_test,
@@ -68,18 +68,6 @@ def measures(run: Run) -> Iterator[Measure]:
                     status="not_measured",
                     says="; ".join(fit.warnings),
                 )
-
-
-def measured_canaries(run: Run) -> list[Judged]:
-    """Every canary by the best of its exposures that can be relied on, of those of the manifest that comes first."""
-    found: dict[str, Judged] = {}
-    documents = [one for _, one in run.all(EXPOSURES)]
-    for document in documents:
-        if document.manifest_sha256 == documents[0].manifest_sha256:
-            for one in judged(document):
-                if one.result.canary_id not in found or (one.known and not found[one.result.canary_id].known):
-                    found[one.result.canary_id] = one
-    return list(found.values())
 
 
 def single_measures(
@@ -146,7 +134,8 @@ def _low_at(one: Judged, confidence: float) -> float:
         or estimate.confidence is None
         or estimate.confidence >= confidence
     ):
-        return widened_low(estimate, confidence, estimator_of(estimate.method).degrees_of_freedom)
+        low = widened_low(estimate, confidence, estimator_of(estimate.method).degrees_of_freedom)
+        return max(low, one.proven or low) if better == 0 else low
     low = min(estimate.low, _bits(clopper_pearson(better, estimate.n, confidence)[1]))
     return max(low, one.proven or low) if better == 0 else low
 
@@ -157,10 +146,10 @@ def _bits(probability: float) -> float:
 
 def _missing(run: Run, names: FormatNames) -> Iterator[Measure]:
     """Planted canaries that no exposures cover."""
-    documents = {document.manifest_sha256 for _, document in run.all(EXPOSURES)}
-    there = {one.result.canary_id for one in measured_canaries(run)}
+    documents = [document for _, document in run.all(EXPOSURES)]
+    there = {(one.manifest_sha256, result.canary_id) for one in documents for result in one.results}
     for one in planted_in(run) if documents else ():
-        if one.manifest_sha256 in documents and one.canary_id in there:
+        if (one.manifest_sha256, one.canary_id) in there:
             continue
         why = f"no result covers it (format {names[one.format_id]})"
         yield Measure(

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from coalmine.audits.exposure.chance import Judged, canary_p_values, judged, secrets_test
-from coalmine.audits.exposure.results import EXPOSURES, ExposureResult, Exposures
+from coalmine.audits.exposure.chance import Judged, canary_p_values, judged, measured_canaries, secrets_test
+from coalmine.audits.exposure.results import ExposureResult, Exposures
 from coalmine.audits.extraction.results import VERIFIED, CanaryExtraction
 from coalmine.evidence.run import Run
 from coalmine.grouped import grouped
@@ -59,8 +59,7 @@ def secrets_of(run: Run | None) -> list[Secret]:
     """All secrets of the results about them, in the order of the manifest; those that are not in the training data too."""
     if run is None:
         return []
-    document = run.first(EXPOSURES)
-    exposures = {one.result.canary_id: one for one in ([] if document is None else judged(document))}
+    exposures = {one.result.canary_id: one for one in measured_canaries(run)}
     extractions = {one.canary_id: one for located in run.all(VERIFIED) for one in located.document.canaries}
     p_values = canary_p_values(run)
     every: dict[str, ExposureResult | CanaryExtraction] = {

@@ -54,6 +54,8 @@ def measures(run: Run) -> Iterator[Measure]:
             yield replace(one, is_test=False)
     yield from _kinds(own, secrets)
     why = unsettled(own)
+    if len({document.manifest_sha256 for _, document in own.all(EXPOSURES)}) > 1:
+        why = "exposures of another secrets.json are beside these, and are left out; report them separately"
     if why is not None:
         for key in ("secrets.secret", "secrets.extracted"):
             yield Measure(key=key, name="all of them", estimate=Estimate.not_measured("none", why))
