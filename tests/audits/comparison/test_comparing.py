@@ -8,10 +8,8 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import beta
 
-from audits.compared_runs import LESS, SIZE_BITS, document, strategy, strategy_among
-from coalmine import Estimate
+from audits.compared_runs import SIZE_BITS, document, strategy, strategy_among
 from coalmine.audits.comparison.measure import compare
-from coalmine.audits.comparison.records import Strategy, UtilityMeasure
 from coalmine.audits.comparison.references import _error_limits
 
 # Five of fifty references are no more surprising than any canary of this training.
@@ -97,33 +95,6 @@ def test_fewer_than_ten_references_for_each_canary_are_warned_of_also_if_some_we
     mixed = msgspec.structs.replace(one.exposure, results=(*one.exposure.results[:6], *exact[6:]))
     found = compare([one._replace(exposure=mixed), constant(1.0)])
     assert any("share the error" in warning for warning in found.warnings) == warned
-
-
-def measured(documents):
-    mean = float(np.mean(documents))
-    estimate = Estimate(
-        method="mean", status="measured", value=mean, low=mean, high=mean, confidence=0.95, n=1, statement=""
-    )
-    return UtilityMeasure(estimate, tuple(documents))
-
-
-def relation(first, second, **options):
-    runs = [Strategy(name, document(LESS), measured(own)) for name, own in (("a", first), ("b", second))]
-    return compare(runs, **options).pairs[0].utility_relation
-
-
-def test_losses_by_document_are_told_apart_only_where_they_differ_beyond_chance():
-    losses = np.linspace(2.0, 3.0, 40)
-    noise = np.where(
-        np.arange(40) % 2, 1.0, -0.9
-    )  # 0.05 more on average, but up and down by twenty times that
-    assert relation(losses, losses + noise) == "not told apart"
-    assert relation(losses, losses + noise, equal_within=0.5) == "equal"
-    assert relation(losses, losses + 0.1) == "first better"
-    assert relation(losses, losses - 0.1) == "second better"
-    assert relation(losses, losses - 0.1, higher_is_better=True) == "first better"
-    # Of other documents only the means can be compared.
-    assert relation(losses, (losses + noise)[:-2]) == "first better"
 
 
 def test_the_largest_possible_exposure_is_that_of_the_format():

@@ -6,9 +6,7 @@ import signal
 import statistics
 
 import msgspec
-import numpy as np
 import pytest
-from safetensors.torch import load_file
 
 from coalmine import ScriptedModel, defend, load_model, read_runs, score_texts, verify_run
 from coalmine.audits import read_bench, read_exposures, read_membership, read_recitation
@@ -98,31 +96,6 @@ def test_losses_are_those_of_the_held_out_documents(folder, bench):
         assert row.loss.mean == pytest.approx(statistics.fmean(losses))
 
 
-def test_differences_are_paired_by_canary(bench):
-    planted = [place for place, one in enumerate(bench.canaries) if one.planted]
-    tables = {
-        row.defense.name: np.mean(
-            [
-                [one.exposures[place][0] for place in planted]
-                for one in bench.models
-                if one.defense == row.defense.name
-            ],
-            axis=0,
-        )
-        for row in bench.rows
-    }
-    others = bench.rows[1:]
-    for row in others:
-        found = row.difference
-        assert found.pairing == "paired"
-        assert found.estimate.n == len(planted)
-        assert found.estimate.value == pytest.approx(
-            float((tables[row.defense.name] - tables["none"]).mean())
-        )
-        assert found.p_value <= row.adjusted_p_value <= min(1.0, len(others) * found.p_value + 1e-12)
-    assert max(row.adjusted_p_value for row in others) >= max(row.difference.p_value for row in others)
-
-
 def test_defenses_of_the_corpus_change_what_is_trained_on(folder, bench):
     planted = sum(one.copies for one in bench.canaries if one.planted)
     rows = {row.defense.name: row for row in bench.rows}
@@ -138,19 +111,6 @@ def test_defenses_of_the_corpus_change_what_is_trained_on(folder, bench):
         "trained on other data" in w
         for w in read_exposures(folder / "bench/trainings/dedup-seed0-audit/exposure").warnings
     )
-
-
-def test_a_rounded_model_is_that_without_a_defense_with_few_weights(folder, bench):
-    at = folder / "bench" / "trainings"
-    for seed in (0, 1):
-        plain, rounded = (
-            load_file(at / f"{name}-seed{seed}" / "model.safetensors") for name in ("none", "quantize-4")
-        )
-        assert plain.keys() == rounded.keys()
-        assert any(len(weights.unique()) > 4 for weights in plain.values())
-        assert all(len(weights.unique()) <= 4 for weights in rounded.values())
-    assert bench.row("quantize=4").loss.mean > bench.row("none").loss.mean
-    assert bench.row("quantize=4").seconds.mean >= bench.row("none").seconds.mean
 
 
 def test_a_private_training_claims_what_it_was_asked_for(folder, bench):
