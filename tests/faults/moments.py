@@ -110,7 +110,7 @@ def _watch_work(moments):
 
 def _watch_resuming(moments):
     """A training says by itself that it is resumed."""
-    from coalmine.audits.extraction.works import SpentSearch
+    from coalmine.audits.extraction.measuring import SpentSearch
     from coalmine.engines.ledger import Ledger
 
     def watched(real):

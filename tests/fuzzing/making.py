@@ -17,7 +17,7 @@ from coalmine.reports.gate.policy import TEMPLATE
 from coalmine import CanarySet, Format, ScriptedModel, expose, extract, membership, plant, quantize, unlearn
 from coalmine.audits import compare_runs, crosscheck
 from coalmine.audits.comparison.records import COMPARISONS
-from coalmine.audits.extraction.works import SpentSearch
+from coalmine.audits.extraction.measuring import SpentSearch
 from coalmine.audits.watching.records import WatchedTraining as Watched
 from coalmine.corpus import build_index, deduplicate, redact, scan
 from coalmine.engines.ledger import UNITS_FILE, Ledger

@@ -10,7 +10,7 @@ import pytest
 
 from cli.in_process import run
 from coalmine import Format
-from coalmine.audits.extraction.works import SpentSearch
+from coalmine.audits.extraction.measuring import SpentSearch
 from coalmine.corpus import write_embedded_corpus
 from coalmine.errors import InputError
 from coalmine.models.reference.checkpoint import save_model

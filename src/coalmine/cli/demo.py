@@ -73,7 +73,7 @@ def demo(given: Demo, session: Session) -> None:
         "",
         _space_in_words(planted),
         *exposure_in_plain_words(results),
-        *extracted_in_plain_words(extracted, extractions),
+        extracted_in_plain_words(extracted),
         "\nWhat that means for membership and differential privacy, by how often a canary was planted:",
         *membership_in_plain_words(meaning),
         f"\nThe results are in {visible(str(audit))}, separate from the model.",

@@ -6,7 +6,7 @@ import torch
 
 from coalmine import CanarySet, Format, ScriptedModel, extract
 from coalmine.audits import verify_extraction
-from coalmine.audits.extraction.works import SpentSearch
+from coalmine.audits.extraction.measuring import SpentSearch
 from coalmine.errors import InputError
 from models.random_networks import random_model
 from oracles import brute_force_bits

@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from coalmine.audits.extraction.measuring import SCORED_UP_TO
 from coalmine.audits.extraction.results import Extraction, extraction_problems, words_sha256
-from coalmine.audits.extraction.works import SCORED_UP_TO
 from coalmine.audits.framing import asked_as, framed_again
 from coalmine.audits.options import MEMORY
 from coalmine.errors import FormatError, InputError, NotMeasurableError

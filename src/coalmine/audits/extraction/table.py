@@ -179,27 +179,13 @@ def replay_in_words(replay: Replay) -> list[str]:
     return [f"Rejected: that {replay.claim} does not hold.", *problems]
 
 
-def extracted_in_plain_words(
-    results: Sequence[CanaryExtraction], extractions: Mapping[str, Extraction]
-) -> list[str]:
-    """How many canaries can be read out of the model, in a sentence per format."""
-    names = names_of_extractions(extractions)
-    lines = []
-    for format_id in extractions:
-        own = [one for one in results if one.format_id == format_id]
-        if own:
-            name = f"{visible(names[format_id])}: " if len(names) > 1 else ""
-            lines.append(name + _extracted_in_plain_words(own))
-    return lines
-
-
-def _extracted_in_plain_words(results: Sequence[CanaryExtraction]) -> str:
-    # As the report counts them: those that were withheld are its control.
+def extracted_in_plain_words(results: Sequence[CanaryExtraction]) -> str:
+    """How many canaries can be read out of the model; those that were withheld are not counted, as in a report."""
     trained = [one for one in results if one.repetitions > 0 and one.problem is None]
     out = [one for one in trained if one.extracted]
     if not out:
-        return "None of the canaries came out of the model" + (
-            "." if results[0].proven else " within the budget."
+        return (
+            f"None of the canaries came out of the model{'' if results[0].proven else ' within the budget'}."
         )
     cost = max(one.expansions or 0 for one in out)
     places = ", ".join(f"{visible(one.canary_id)} at place {one.place}" for one in out)

@@ -12,10 +12,9 @@ from coalmine.audits.exposure.measuring import expose
 from coalmine.audits.exposure.options import ExposureOptions
 from coalmine.audits.exposure.results import EXPOSURES, duration
 from coalmine.audits.exposure.splitting import expected_scores
-from coalmine.audits.extraction.measuring import verify_extraction
+from coalmine.audits.extraction.measuring import SCORED_UP_TO, verify_extraction
 from coalmine.audits.extraction.options import ExtractionOptions
 from coalmine.audits.extraction.results import VERIFIED, save_verification
-from coalmine.audits.extraction.works import SCORED_UP_TO
 from coalmine.audits.framing import frame_obstacle, framed
 from coalmine.audits.membership.measure import membership
 from coalmine.audits.membership.records import MEMBERSHIPS
