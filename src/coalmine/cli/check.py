@@ -27,11 +27,10 @@ class Check(Arguments, frozen=True, kw_only=True):
     Attributes:
         junit: Also write the outcome of each rule as JUnit XML.
         policy: A policy; `coalmine init` writes one to start from.
+        run: Directories with the results of one model, such as its own.
     """
 
-    run: Annotated[
-        list[Path], typer.Argument(help="Directories with the results of one model, such as its own.")
-    ]
+    run: Annotated[list[Path], typer.Argument()]
     policy: Path
     junit: Path | None = None
 
@@ -65,9 +64,10 @@ class Init(Arguments, frozen=True, kw_only=True):
     Attributes:
         results: Where the workflow finds the results, such as the directory of a model or its audit.
         overwrite: Replace files that are there already.
+        directory: The root of the project.
     """
 
-    directory: Annotated[Path, typer.Argument(help="The root of the project.")] = Path()
+    directory: Annotated[Path, typer.Argument()] = Path()
     results: str = "model"
     overwrite: bool = False
 
@@ -136,15 +136,10 @@ class Verify(Arguments, frozen=True, kw_only=True):
 
     Attributes:
         model: A model, with which each certificate of `coalmine extract` is walked again.
+        runs: Directories that coalmine wrote to: a model, its results, a planted corpus.
     """
 
-    runs: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="RUN...",
-            help="Directories that coalmine wrote to: a model, its results, a planted corpus.",
-        ),
-    ]
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...")]
     model: str | None = None
     words: Words = None
     loading: Annotated[LoadOptions, Part(("device",), title="How the model is loaded")]

@@ -18,7 +18,7 @@ from coalmine.cli.options import (
 )
 from coalmine.cli.output import noted, placed
 from coalmine.cli.runner import Session
-from coalmine.cli.taking import Arguments, Part
+from coalmine.cli.taking import Arguments, Least, Part
 from coalmine.corpus.deduplication.options import DedupOptions
 from coalmine.corpus.index.options import IndexOptions
 from coalmine.corpus.redaction.options import RedactOptions
@@ -234,17 +234,20 @@ class Count(Arguments, frozen=True, kw_only=True):
         texts_file: A file with texts to look up, one per line.
         longest: Find the longest part of each text that occurs in the corpus.
         out: For --repeated: the .jsonl file to write.
+        index: An index that `coalmine data index` made.
+        texts: Texts to look up.
+        places: How many places to show per text: document and offset.
+        repeated: Instead: export all repeated sequences of this many tokens.
+        at_least: For --repeated: the least number of copies.
     """
 
-    index: Annotated[Path, typer.Argument(help="An index that `coalmine data index` made.")]
-    texts: Annotated[list[str] | None, typer.Argument(help="Texts to look up.")] = None
+    index: Annotated[Path, typer.Argument()]
+    texts: Annotated[list[str] | None, typer.Argument()] = None
     texts_file: Path | None = None
-    places: Annotated[int, Option("How many places to show per text: document and offset.", least=0)] = 0
+    places: Annotated[int, Least(0)] = 0
     longest: bool = False
-    repeated: Annotated[
-        int | None, Option("Instead: export all repeated sequences of this many tokens.", least=1)
-    ] = None
-    at_least: Annotated[int, Option("For --repeated: the least number of copies.", least=2)] = 2
+    repeated: Annotated[int | None, Least(1)] = None
+    at_least: Annotated[int, Least(2)] = 2
     out: Path | None = None
 
 

@@ -20,15 +20,11 @@ class Expose(Arguments, frozen=True, kw_only=True):
 
     Attributes:
         out: Directory for the results; default: MODEL-audit/exposure, or secrets-exposure for secrets.
+        canaries: The canaries.json of `coalmine plant`, the secrets.json of `coalmine data scan`, or its directory.
     """
 
     model: Where
-    canaries: Annotated[
-        Path,
-        typer.Argument(
-            help="The canaries.json of `coalmine plant`, the secrets.json of `coalmine data scan`, or its directory."
-        ),
-    ]
+    canaries: Annotated[Path, typer.Argument()]
     out: Path | None = None
     reveal: Reveal = False
     options: Annotated[

@@ -32,15 +32,11 @@ class Extract(Arguments, frozen=True, kw_only=True):
         source_format: For a model of pairs: the source side of --format, filled in the same way.
         prompts: A file with one prompt per line, for --method prompt: what users may say to the model.
         out: Directory for the result; default: MODEL-audit/extraction, or secrets-extraction for secrets.
+        canaries: A canaries.json or secrets.json, of which each is reported; or else give --format.
     """
 
     model: Where
-    canaries: Annotated[
-        Path | None,
-        typer.Argument(
-            help="A canaries.json or secrets.json, of which each is reported; or else give --format."
-        ),
-    ] = None
+    canaries: Annotated[Path | None, typer.Argument()] = None
     format: str | None = None
     words: Words = None
     source_format: str | None = None

@@ -45,14 +45,10 @@ class Alter(Arguments, frozen=True, kw_only=True):
         out: Directory for the new model, and quantization.json or unlearning.json.
         forget: What to forget: a corpus, or the canaries.json or secrets.json of planted texts.
         keep: A corpus of text whose loss should stay as it is.
+        model: A directory that `coalmine train` wrote, or to quantize a local transformers checkpoint.
     """
 
-    model: Annotated[
-        Path,
-        typer.Argument(
-            help="A directory that `coalmine train` wrote, or to quantize a local transformers checkpoint."
-        ),
-    ]
+    model: Annotated[Path, typer.Argument()]
     out: Path
     overwrite: Overwrite = False
     quantizing: Annotated[QuantizeOptions, Part(title="Quantizing")]
@@ -233,19 +229,13 @@ class Survive(Arguments, frozen=True, kw_only=True):
         data: The rows that are trained on; default: the planted corpus beside CANARIES.
         settings: A JSON or YAML file of the arguments of an SFTConfig; options given here replace them.
         out: Directory for survival.json; default: that of the canaries.json.
+        model: The directory of the model that is to be fine-tuned, of which only the tokenizer is read; or python:module:function, which
+            runs that function to make your own trainer.
+        canaries: The canaries.json that `coalmine plant` wrote, or its directory.
     """
 
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL",
-            help="The directory of the model that is to be fine-tuned, of which only the tokenizer is read; or "
-            "python:module:function, which runs that function to make your own trainer.",
-        ),
-    ]
-    canaries: Annotated[
-        Path, typer.Argument(help="The canaries.json that `coalmine plant` wrote, or its directory.")
-    ]
+    model: Annotated[str, typer.Argument(metavar="MODEL")]
+    canaries: Annotated[Path, typer.Argument()]
     data: Path | None = None
     sft: Annotated[dict[str, Any], Part(("max_length", "packing", "assistant_only_loss"), record=SftSettings)]
     settings: Path | None = None

@@ -24,14 +24,10 @@ class MembershipArguments(Arguments, frozen=True, kw_only=True):
         scores: Instead of RESULTS: a CSV or JSON of scores with in and out, or a report of another tool.
         reference: Results of a model without the canaries; its scores are subtracted.
         out: Directory for membership.json; default: beside RESULTS, in MODEL-audit, or here.
+        results: What `coalmine expose` wrote: its directory, its exposure.json, or the model that it measured.
     """
 
-    results: Annotated[
-        Path | None,
-        typer.Argument(
-            help="What `coalmine expose` wrote: its directory, its exposure.json, or the model that it measured."
-        ),
-    ] = None
+    results: Annotated[Path | None, typer.Argument()] = None
     scores: Path | None = None
     lower_is_member: Annotated[
         bool | None,

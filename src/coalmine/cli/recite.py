@@ -21,15 +21,10 @@ class Recite(Arguments, frozen=True, kw_only=True):
     Attributes:
         baseline: A model that was not trained on this corpus.
         out: Directory for the results; default: MODEL-audit/recitation, of the first MODEL.
+        models_and_index: A model, or several of growing size, and last the index that `coalmine data index --tokenizer MODEL` wrote.
     """
 
-    models_and_index: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="MODEL... INDEX",
-            help="A model, or several of growing size, and last the index that `coalmine data index --tokenizer MODEL` wrote.",
-        ),
-    ]
+    models_and_index: Annotated[list[str], typer.Argument(metavar="MODEL... INDEX")]
     baseline: str | None = None
     out: Path | None = None
     reveal: Reveal = False

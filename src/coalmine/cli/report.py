@@ -53,16 +53,11 @@ class Report(Arguments, frozen=True, kw_only=True):
         utility: Once for each RUN, in order: a number, a file with one number per line for each document, or own. Default: the validation
             loss of each training.
         comparison: Directory for comparison.json: the differences with their significance, and the Pareto frontier.
+        runs: Directories with results, such as a model's, or result files. Several models are compared; those with the same label are
+            trainings of one kind with different seeds, as in plain=runs/a plain=runs/b, and RUN may then be a pattern.
     """
 
-    runs: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="[LABEL=]RUN...",
-            help="Directories with results, such as a model's, or result files. Several models are compared; those with the same label "
-            "are trainings of one kind with different seeds, as in plain=runs/a plain=runs/b, and RUN may then be a pattern.",
-        ),
-    ]
+    runs: Annotated[list[str], typer.Argument(metavar="[LABEL=]RUN...")]
     out: Path | None = None
     format: ReportFormat = ReportFormat.HTML
     reveal: bool = False

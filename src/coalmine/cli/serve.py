@@ -14,10 +14,9 @@ import typer
 from coalmine.cli.options import Seed
 from coalmine.cli.output import Output, print_json, write_stderr
 from coalmine.cli.runner import Session
-from coalmine.cli.taking import Arguments, Part
+from coalmine.cli.taking import Arguments, Least, Part
 from coalmine.errors import InputError
 from coalmine.models.options import LoadOptions
-from coalmine.records.options import Option
 from coalmine.visible import visible
 
 
@@ -28,14 +27,11 @@ class Serve(Arguments, frozen=True, kw_only=True):
         host: The address to listen on; one that other machines can reach needs a key.
         name: What clients call the model; default: the name of its directory.
         key_variable: The environment variable that holds the key that clients must send.
+        model: The directory of a model that `coalmine train`, transformers or PEFT saved, or a .gguf file.
+        batch: The most requests computed together; with 1, an answer does not depend on what else is asked.
     """
 
-    model: Annotated[
-        str,
-        typer.Argument(
-            help="The directory of a model that `coalmine train`, transformers or PEFT saved, or a .gguf file."
-        ),
-    ]
+    model: Annotated[str, typer.Argument()]
     host: str = "127.0.0.1"
     port: Annotated[
         int, typer.Option("--port", min=0, max=65535, help="The port to listen on; 0 takes any free one.")
@@ -43,13 +39,7 @@ class Serve(Arguments, frozen=True, kw_only=True):
     name: str | None = None
     loading: Annotated[LoadOptions, Part(("device",), title="How the model is loaded")]
     key_variable: str | None = None
-    batch: Annotated[
-        int,
-        Option(
-            "The most requests computed together; with 1, an answer does not depend on what else is asked.",
-            least=1,
-        ),
-    ] = 32
+    batch: Annotated[int, Least(1)] = 32
     seed: Seed = 0
 
 

@@ -27,6 +27,12 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True):
     """
 
 
+class Least(NamedTuple):
+    """In the annotation of an option: the least value that it takes."""
+
+    value: int
+
+
 class Part(NamedTuple):
     """In the annotation of a record: which of its options a command offers by name, all where none is named.
 
@@ -106,7 +112,7 @@ def _offered_record(record: type[msgspec.Struct], part: Part = _ALL) -> _Offered
     for field in msgspec.structs.fields(record):
         named, hint = not part.names or field.name in part.names, hints[field.name]
         if field.name in helps:
-            hint = Annotated[hint, Option(helps[field.name])]
+            hint = _helped(hint, helps[field.name])
         one = _offered(part.prefix + field.name, hint, field.default)
         if one is not None and (
             named or (part.rest and issubclass(record, Options) and field.name not in part.without)
@@ -143,6 +149,17 @@ def _attributes(record: type) -> dict[str, str]:
         entries = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", section, re.MULTILINE)
         found |= {name: " ".join(text.split()) for name, text in entries}
     return found
+
+
+def _helped(hint: Any, says: str) -> Any:
+    """The annotation of a field with its help."""
+    kind, *said = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    argument = next((copy(one) for one in said if isinstance(one, ArgumentInfo)), None)
+    if argument is None:
+        least = next((one.value for one in said if isinstance(one, Least)), None)
+        return Annotated[(kind, *said, Option(says, least=least))]
+    argument.help = says
+    return Annotated[kind, argument]
 
 
 def _titled(parameter: inspect.Parameter, title: str) -> inspect.Parameter:

@@ -39,9 +39,10 @@ class Train(Arguments, frozen=True, kw_only=True):
         valid: Validation corpus; without it, some documents are held out.
         training: NAME=VALUE, any other option that Python has, such as hidden=64 or dp_clip=0.5; may be given many times.
         watch: canaries.json whose exposure to record during training.
+        data: A corpus, or the directory that `coalmine plant` wrote.
     """
 
-    data: Annotated[Path, typer.Argument(help="A corpus, or the directory that `coalmine plant` wrote.")]
+    data: Annotated[Path, typer.Argument()]
     out: Path
     preset: list[str] | None = None
     base: Path | None = None
