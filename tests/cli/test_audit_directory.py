@@ -9,8 +9,8 @@ from typing import NamedTuple
 import pytest
 
 from cli.in_process import run
-from coalmine import CanarySet, Format, expose, load_model, read_run, read_runs
-from coalmine.audits import EXPOSURES, audited
+from coalmine import CanarySet, Format, expose, load_model, read_run
+from coalmine.audits import audited
 from coalmine.cli.main import app
 from coalmine.errors import InputError
 from models.random_networks import random_model, save_network
@@ -77,18 +77,6 @@ def test_report_check_and_membership_read_from_either_directory(model, tmp_path)
         assert found["populations"][0]["in_count"] == 4
 
 
-def test_models_in_one_directory_keep_their_own_results_and_trainings(model, tmp_path):
-    other = saved(tmp_path / "other", seed=1)
-    for one, parameters in ((model, 1), (other, 2)):
-        save_training(one, parameters=parameters)
-        coalmine("expose", one, tmp_path / "canaries.json")
-    runs = {run.all(EXPOSURES)[0].path.parts[-3]: run for run in read_runs(tmp_path)}
-    assert {name: run.training.parameters for name, run in runs.items()} == {
-        "model-audit": 1,
-        "other-audit": 2,
-    }
-
-
 def test_results_inside_a_models_directory_are_still_read(model, tmp_path):
     expose(load_model(model), tmp_path / "canaries.json").save(model / "exposure")
     assert audited(read_run(model)) == ("exposure",)
@@ -107,12 +95,6 @@ def test_results_of_weights_that_were_trained_again_do_not_count(model, tmp_path
     stale = coalmine(*gate)
     assert stale.exit_code == 2
     assert "other weights than those in model" in " ".join(stale.output.split())
-
-
-def test_a_model_that_was_moved_away_leaves_its_results_readable(model, tmp_path):
-    coalmine("expose", model, tmp_path / "canaries.json")
-    shutil.rmtree(model)
-    assert coalmine("check", tmp_path / "model-audit", "-p", tmp_path / "policy.toml").exit_code == 0
 
 
 def test_what_is_refused_leaves_no_audit_directory(model, tmp_path):

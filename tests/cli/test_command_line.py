@@ -76,22 +76,6 @@ def test_from_a_corpus_to_exposure(coalmine, made):
     assert record["versions"]["torch"]
 
 
-def test_quiet_says_nothing(coalmine, made, tmp_path):
-    folder, _, _ = made
-    process = coalmine("expose", "model", "planted", "--quiet", "-o", tmp_path, cwd=folder)
-    assert process.out == process.err == ""
-
-
-def test_secrets_are_shown_only_when_asked_for(coalmine, made, tmp_path):
-    folder, _, _ = made
-    manifest = json.loads((folder / "planted" / "canaries.json").read_text())
-    texts = [canary["text"] for canary in manifest["canaries"]]
-    masked = coalmine("expose", "model", "planted", "-o", tmp_path, cwd=folder).out
-    revealed = coalmine("expose", "model", "planted", "-o", tmp_path, "--reveal", cwd=folder).out
-    assert not any(text in masked for text in texts)
-    assert all(text in revealed for text in texts)
-
-
 def test_extracting_masks_what_it_finds(coalmine, made, tmp_path):
     folder, _, _ = made
     extract = ["extract", "model", "--format", "the pin is {digits:3}", "--top", "3", "-o", tmp_path]
@@ -103,14 +87,6 @@ def test_extracting_masks_what_it_finds(coalmine, made, tmp_path):
     assert revealed["found"] == kept["found"]
     assert not any(found["text"] in masked for found in kept["found"])
     assert stat.S_IMODE((tmp_path / "extraction.json").stat().st_mode) == 0o600
-
-
-def test_extraction_of_canaries(coalmine, made, tmp_path):
-    folder, _, _ = made
-    process = coalmine("extract", "model", "planted", "--json", "-o", tmp_path, cwd=folder)
-    document = json.loads(process.out)
-    assert [one["canary_id"] for one in document["canaries"]] == ["f0-x1-0", "f0-x1-1", "f0-x8-0", "f0-x8-1"]
-    assert document["certificates"]["f0"]["proven"] is True
 
 
 @pytest.mark.parametrize(
@@ -153,19 +129,6 @@ def test_wrong_input_is_one_message_and_exit_code_2(coalmine, made, arguments, s
     assert process.err.startswith("coalmine: ")
     assert "Traceback" not in process.err
     assert says in json.loads(process.out)["error"]
-
-
-def test_what_is_refused_leaves_no_empty_directory(coalmine, made, tmp_path):
-    folder, _, _ = made
-    (tmp_path / "bad.jsonl").write_text('{"text": "a"}\n{"other": 1}\n')
-    for arguments in (
-        ["data", "dedup", tmp_path / "bad.jsonl"],
-        ["data", "scan", tmp_path / "bad.jsonl"],
-        ["expose", "model", "planted", "--method", "magic"],
-        ["extract", "model", "-f", "the pin is {digits:3}", "--given", "x"],
-    ):
-        assert coalmine(*arguments, "-o", tmp_path / "out", cwd=folder, check=False).code == 2
-        assert not (tmp_path / "out").exists()
 
 
 def test_ctrl_c_is_not_a_stack_trace(made, tmp_path):
@@ -243,12 +206,6 @@ def test_a_bug_is_not_a_broken_policy(monkeypatch, tmp_path, bug):
     assert "in read_run" in told
     assert "ours" in told
     assert "a bug in coalmine" in told
-
-
-def test_the_help_of_check_names_its_exit_codes():
-    told = run("check", "--help").said
-    for code in ("Exits with 0", "1 if", "2 if", "70 if"):
-        assert code in " ".join(told.split())
 
 
 def test_a_project_gets_a_policy_and_a_workflow_that_checks_it(tmp_path):

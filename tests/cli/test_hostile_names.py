@@ -18,7 +18,7 @@ from cli.test_hostile_paths import HOSTILE, NOT_UTF8, is_inert
 from coalmine.audits import runs
 from coalmine.cli import serve
 from coalmine.cli.output import Output
-from coalmine.errors import FormatError, InputError
+from coalmine.errors import InputError
 from coalmine.integrations.pytest_plugin import _reported
 
 # What it says is that a rule cannot be decided.
@@ -122,19 +122,6 @@ def test_what_libraries_say_is_escaped_too(tmp_path, monkeypatch):
     assert "ZeroDivisionError: \\x1b[2J" in ended.said
 
 
-def test_an_end_of_file_is_a_bug_and_not_ctrl_c(tmp_path, monkeypatch):
-    policy = tmp_path / "policy.toml"
-    run("init", tmp_path)
-
-    def read_run(*_):
-        raise EOFError("nothing left")
-
-    monkeypatch.setattr(runs, "read_run", read_run)
-    ended = run("check", tmp_path, "--policy", policy)
-    assert ended.code == 70
-    assert "EOFError: nothing left" in ended.said
-
-
 def test_pytest_and_serve_show_the_same(capsys):
     with pytest.raises(pytest.fail.Exception) as failure, _reported():
         raise InputError(HOSTILE)
@@ -144,13 +131,3 @@ def test_pytest_and_serve_show_the_same(capsys):
     shown = capsys.readouterr().out
     assert is_inert(shown)
     assert len(shown.splitlines()) == 2
-
-
-def test_only_the_caret_of_a_format_is_on_further_lines():
-    with pytest.raises(FormatError) as problem:
-        raise FormatError("a hole\n\x1b", "\x1b{digit:3}", 1, "write\r{digits:3}")
-    assert problem.value.shown().split("\n") == [
-        r"a hole\n\x1b at character 2 of the format; write\r{digits:3}",
-        r"  \x1b{digit:3}",
-        r"      ^",
-    ]

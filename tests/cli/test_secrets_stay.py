@@ -43,16 +43,6 @@ MAY_HOLD = {
 }
 # Whose secret it is, and nothing of the secret.
 NAMES_A_USER = "secrets-exposure/exposure.json"
-GIVEN = {
-    "corpus.txt",
-    "rows.csv",
-    "scores.csv",
-    "texts.txt",
-    "suspects.jsonl",
-    "non-members.jsonl",
-    "reference.jsonl",
-    "numbers.jsonl",
-}
 
 
 def needles(planted):
@@ -164,34 +154,6 @@ def test_no_manifest_however_broken_is_quoted(world, tmp_path):
             said.append(str(error))
     assert len(said) > 150
     assert not [one for one in said if any(needle in one for needle in hidden) or "\n" in one]
-
-
-def test_a_wrong_source_is_not_quoted(tmp_path):
-    rows = "".join(json.dumps({"en": f"a line {n}", "fr": f"une ligne {n}"}) + "\n" for n in range(400))
-    (tmp_path / "pairs.jsonl").write_text(rows)
-    formats = ["-f", "mon code {re:[qxzj]{5}}", "--source-format", "my code {re:[qxzj]{5}}"]
-    fields = ["--field", "source=en", "--field", "target=fr", "--canaries", "2", "--repeat", "1"]
-    arguments = [
-        "plant",
-        tmp_path / "pairs.jsonl",
-        *formats,
-        *fields,
-        "--references",
-        "2",
-        "-o",
-        tmp_path / "out",
-    ]
-    assert run(*arguments).code == 0
-    path = tmp_path / "out" / "canaries.json"
-    document = json.loads(path.read_bytes())
-    hidden = [one["text"].removeprefix("mon code ") for one in document["canaries"]]
-    for source in (document["canaries"][1]["source"], None, "another"):
-        document["canaries"][0]["source"] = source
-        path.write_text(json.dumps(document))
-        ended = run("verify", tmp_path / "out")
-        assert ended.code == 2
-        assert "but its formats make another one" in ended.said or "no source" in ended.said
-        assert not [needle for needle in hidden if needle in ended.said], ended.said
 
 
 SECRET = "my code is zzqxjzz"

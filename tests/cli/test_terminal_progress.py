@@ -32,19 +32,6 @@ def test_a_new_bar_does_not_repaint_the_ones_before_it(monkeypatch):
     assert "second task" in terminal.getvalue()[after_first:]
 
 
-def test_what_was_stopped_is_not_called_done():
-    with contextlib.redirect_stderr(io.StringIO()) as log:
-        progress = LineProgress()
-        progress.start("a task", 10)
-        progress.advance(3)
-        progress.close()
-        progress.start("another", 1)
-        progress.advance(1)
-        progress.finish()
-    assert "a task: done" not in log.getvalue()
-    assert "another: done" in log.getvalue()
-
-
 class Clock:
     """A clock that a test sets."""
 
@@ -89,10 +76,6 @@ def test_a_task_without_a_known_end_has_a_rate_and_no_time_left():
         "a task: 40,532 (8 per second) in 1 h 24 min",
         "a task: done in 1 h 24 min",
     ]
-
-
-def test_before_a_rate_is_measured_no_time_is_given():
-    assert lines_of(10, [(20, 3)])[1] == "a task: 30%"
 
 
 def test_the_bar_shows_the_same(monkeypatch):
