@@ -9,13 +9,7 @@ import msgspec
 import typer
 
 from coalmine.audits.disagreement.options import CrosscheckOptions
-from coalmine.cli.options import (
-    Corpus,
-    CorpusFields,
-    Overwrite,
-    Running,
-    Training,
-)
+from coalmine.cli.options import Corpus, CorpusFields, Overwrite, Running, Training
 from coalmine.cli.output import noted, placed
 from coalmine.cli.runner import Session
 from coalmine.cli.taking import Arguments, Least, Part

@@ -28,8 +28,7 @@ class Expose(Arguments, frozen=True, kw_only=True):
     out: Path | None = None
     reveal: Reveal = False
     options: Annotated[
-        ExposureOptions,
-        Part(("method", "samples", "budget", "minutes", "seed"), title="How it is measured"),
+        ExposureOptions, Part(("method", "samples", "budget", "minutes", "seed"), title="How it is measured")
     ]
     source: Source = None
     loading: LoadedModel

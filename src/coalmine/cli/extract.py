@@ -9,15 +9,7 @@ import msgspec
 import typer
 
 from coalmine.audits.extraction.options import ExtractionOptions
-from coalmine.cli.options import (
-    LoadedModel,
-    Reveal,
-    Running,
-    Source,
-    Where,
-    Words,
-    words_from,
-)
+from coalmine.cli.options import LoadedModel, Reveal, Running, Source, Where, Words, words_from
 from coalmine.cli.output import placed
 from coalmine.cli.runner import Session
 from coalmine.cli.taking import Arguments, Part
@@ -44,8 +36,7 @@ class Extract(Arguments, frozen=True, kw_only=True):
     out: Path | None = None
     reveal: Reveal = False
     options: Annotated[
-        ExtractionOptions,
-        Part(("top", "method", "budget", "given"), title="How it is searched"),
+        ExtractionOptions, Part(("top", "method", "budget", "given"), title="How it is searched")
     ]
     source: Source = None
     loading: LoadedModel

@@ -12,13 +12,7 @@ import typer
 from coalmine.audits.defenses.options import DefenseOptions
 from coalmine.audits.defenses.recipes import defenses_in_words
 from coalmine.audits.survival.options import SftSettings
-from coalmine.cli.options import (
-    Corpus,
-    CorpusFields,
-    Overwrite,
-    Running,
-    Training,
-)
+from coalmine.cli.options import Corpus, CorpusFields, Overwrite, Running, Training
 from coalmine.cli.output import placed
 from coalmine.cli.runner import Session
 from coalmine.cli.taking import Arguments, Part
@@ -169,10 +163,7 @@ class Defend(Arguments, frozen=True, kw_only=True):
         ),
     ] = None
     format: str | None = None
-    options: Annotated[
-        DefenseOptions,
-        Part(("seeds", "method", "seed"), title="How they are compared"),
-    ]
+    options: Annotated[DefenseOptions, Part(("seeds", "method", "seed"), title="How they are compared")]
     planting: Annotated[
         PlantOptions,
         Part(("repeat", "canaries", "references", "withhold"), title="What is planted", rest=False),

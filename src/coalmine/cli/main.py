@@ -26,11 +26,7 @@ STOPPED = "\ncoalmine: stopped; run the same command again to resume\n"
 # sysexits.h has 70 for a bug; with Python's own 1, a bug would look like a broken policy.
 BROKEN_POLICY, BAD_INPUT, BUG, INTERRUPTED, TERMINATED = 1, 2, 70, 130, 143
 # How help looks: plain text, as wide as the terminal.
-LOOK: dict[str, Any] = {
-    "add_completion": False,
-    "pretty_exceptions_enable": False,
-    "rich_markup_mode": None,
-}
+LOOK: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": None}
 
 
 class Commands(TyperGroup):

@@ -5,14 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from coalmine.cli.options import (
-    CorpusFields,
-    OptionalCorpus,
-    Overwrite,
-    Words,
-    formats_from,
-    words_from,
-)
+from coalmine.cli.options import CorpusFields, OptionalCorpus, Overwrite, Words, formats_from, words_from
 from coalmine.cli.runner import Session
 from coalmine.cli.taking import Arguments, Part
 from coalmine.corpus.planting.options import PlantOptions
@@ -151,10 +144,5 @@ def _import(given: Plant, file: Path, session: Session) -> None:
     power = canaries.power()
     session.say(imported_summary(imported, path, power))
     session.document(
-        {
-            "manifest": str(path),
-            "tool": imported.tool,
-            **_told(canaries, power),
-            "notes": imported.notes,
-        }
+        {"manifest": str(path), "tool": imported.tool, **_told(canaries, power), "notes": imported.notes}
     )

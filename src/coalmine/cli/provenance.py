@@ -64,13 +64,7 @@ class ProvenanceArguments(Arguments, frozen=True, kw_only=True):
     out: Path | None = None
     reveal: Reveal = False
     columns: CorpusFields
-    options: Annotated[
-        ProvenanceOptions,
-        Part(
-            ("by", "statistic", "fdr", "seed"),
-            title="What is asked",
-        ),
-    ]
+    options: Annotated[ProvenanceOptions, Part(("by", "statistic", "fdr", "seed"), title="What is asked")]
     shadows: Annotated[Shadows, Part(title="Shadow models")]
     loading: LoadedModel
     running: Running
@@ -139,11 +133,7 @@ def _fitted(given: ProvenanceArguments, users: list[User], out: Path, session: S
     return fit_provenance(
         users,
         out,
-        msgspec.structs.replace(
-            shadows.options,
-            top=asked.top,
-            seed=asked.seed,
-        ),
+        msgspec.structs.replace(shadows.options, top=asked.top, seed=asked.seed),
         like=target if alike else None,
         preset=shadows.preset,
         training=changes_of(shadows.training or []),

@@ -5,12 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from coalmine.cli.options import (
-    Corpus,
-    CorpusFields,
-    Overwrite,
-    formats_from,
-)
+from coalmine.cli.options import Corpus, CorpusFields, Overwrite, formats_from
 from coalmine.cli.output import noted, placed
 from coalmine.cli.runner import Session
 from coalmine.cli.taking import Arguments, Part
