@@ -65,7 +65,8 @@ class RuleOutcome(msgspec.Struct, frozen=True, kw_only=True):
         evidence: a sentence with the numbers that decided.
         judged: how many canaries, populations or groups were judged.
         settle: what would settle a rule that is not shown either way.
-        chance: the probability, at most, of evidence as strong against the rule if the model remembers nothing.
+        chance: the probability, at most, of evidence as strong against the rule if the model remembers nothing; None for a rule
+            that only asks whether results are there, which takes no share of the error.
         details: one line for each that broke the rule or could not be shown to keep it.
     """
 
@@ -75,7 +76,7 @@ class RuleOutcome(msgspec.Struct, frozen=True, kw_only=True):
     evidence: str
     judged: int = 0
     settle: str = ""
-    chance: float = 1.0
+    chance: float | None = 1.0
     details: tuple[str, ...] = ()
 
 
@@ -328,14 +329,12 @@ def check(run: Run, policy: Policy) -> GateResult:
     ]
     level = (1 - policy.confidence) / 2
     # Only a rule that is above its limit can be called broken, so for the others the probability is put at 1.
-    levels = holm([one.chance if one.outcome == "broken" else 1.0 for one in found], level).levels
-    judged = tuple(_within(one, allowed) for one, allowed in zip(found, levels, strict=True))
-    worst: Outcome = next(
-        (kind for kind in EXIT_CODES if any(one.outcome == kind for one in judged)), "holds"
+    able = [one for one in found if one.chance is not None]
+    levels = iter(
+        holm([(one.chance or 0.0) if one.outcome == "broken" else 1.0 for one in able], level).levels
     )
-    worst = next(
-        (kind for kind in ("broken", "not_shown") if any(one.outcome == kind for one in judged)), "holds"
-    )
+    judged = tuple(one if one.chance is None else _within(one, next(levels)) for one in found)
+    worst = _worst([one.outcome for one in judged])
     return GateResult(run=run.name, outcome=worst, exit_code=EXIT_CODES[worst], rules=judged, policy=policy)
 
 
@@ -450,7 +449,7 @@ def _sum_part(own: Sequence[Measure], limit: float) -> _Part:
 
 def _within(one: RuleOutcome, level: float) -> RuleOutcome:
     """The same outcome, where it is not "broken" by evidence that chance gives too often without memorization."""
-    if one.outcome == "broken" and one.chance > level * (1 + 1e-9):
+    if one.outcome == "broken" and one.chance is not None and one.chance > level * (1 + 1e-9):
         percent = f"{100 * one.chance:.2g}%" if one.chance < 1 else "all"
         return msgspec.structs.replace(
             one,
@@ -487,6 +486,7 @@ def _required(policy: Policy, measures: Sequence[Measure], stale: str) -> Iterat
             evidence=why or "there",
             judged=len(own),
             settle=f"run `{audit.command}`",
+            chance=None,
         )
 
 
