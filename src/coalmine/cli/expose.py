@@ -47,7 +47,7 @@ def expose(given: Expose, session: Session) -> None:
     from coalmine.audits.exposure.measuring import expose
     from coalmine.audits.exposure.results import RESULTS_FILE, SCORES_FILE
     from coalmine.audits.secrets.judging import of_exposures
-    from coalmine.audits.secrets.table import KINDS
+    from coalmine.audits.secrets.report import KINDS
     from coalmine.corpus.planting.manifest import CanarySet
 
     chosen, progress = CanarySet.load(given.canaries), session.progress()
