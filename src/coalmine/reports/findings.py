@@ -91,7 +91,7 @@ def findings_of(run: Run) -> tuple[Finding, ...]:
     return judged(measures_of(run))
 
 
-class _Judged(msgspec.Struct):
+class _JudgedMeasure(msgspec.Struct):
     """A measure and what became of it."""
 
     measure: Measure
@@ -125,7 +125,9 @@ def judged(measures: Sequence[Measure]) -> tuple[Finding, ...]:
     )
 
 
-def _judged(one: Measure, entry: Entry, decided: Decisions, accused: dict[str, set[str]]) -> _Judged | None:
+def _judged(
+    one: Measure, entry: Entry, decided: Decisions, accused: dict[str, set[str]]
+) -> _JudgedMeasure | None:
     """What becomes of a measure; None for one that has nothing to say."""
     about, shown = one.about, decided.shows(one)
     if entry.rest_of:
@@ -150,14 +152,14 @@ def _judged(one: Measure, entry: Entry, decided: Decisions, accused: dict[str, s
     severity: Severity = "info"
     if status == "found":
         severity = entry.severity_of(one.high if one.size is None else one.size)
-    return _Judged(one, entry, status, "pass" if status == "clear" else severity, about)
+    return _JudgedMeasure(one, entry, status, "pass" if status == "clear" else severity, about)
 
 
 def _clear_size(one: Measure) -> float:
     return -math.inf if one.estimate is None else one.high
 
 
-def _finding(rows: Sequence[_Judged], measures: Sequence[Measure], decided: Decisions) -> Finding:
+def _finding(rows: Sequence[_JudgedMeasure], measures: Sequence[Measure], decided: Decisions) -> Finding:
     entry, severity, status, key = rows[0].entry, rows[0].severity, rows[0].status, rows[0].measure.key
     of_kind = [one for one in measures if one.key == key]
     first = rows[0].measure
@@ -195,7 +197,7 @@ def _finding(rows: Sequence[_Judged], measures: Sequence[Measure], decided: Deci
     )
 
 
-def _evidence(rows: Sequence[_Judged], opening: str) -> str:
+def _evidence(rows: Sequence[_JudgedMeasure], opening: str) -> str:
     """What the measures say, those with the same doubt together; the strongest evidence first."""
     ordered = sorted(rows, key=lambda row: (row.measure.p_value is None, row.measure.p_value))
     parts = []

@@ -346,7 +346,7 @@ def _asks(rule: Rule, limit: float) -> str:
     return rule.says.format(limit=limit)
 
 
-class _Part(NamedTuple):
+class _PartOutcome(NamedTuple):
     """One measure and what became of it; the worst has the largest `size`."""
 
     measure: Measure
@@ -395,19 +395,21 @@ def judge_rule(rule: Rule, limit: float, own: Sequence[Measure], policy: Policy)
     return _within(found, (1 - policy.confidence) / 2)
 
 
-def _part(one: Measure, rule: Rule, limit: float, confidence: float, shared: float) -> _Part:
+def _part(one: Measure, rule: Rule, limit: float, confidence: float, shared: float) -> _PartOutcome:
     """Holds by the upper limit, is broken by the lower one at a level that all share; a bound from below never holds by itself."""
     estimate = one.estimate
     if estimate is None or estimate.status == "not_measured":
-        return _Part(one, "not_shown", one.says or ("" if estimate is None else estimate.statement), math.inf)
+        return _PartOutcome(
+            one, "not_shown", one.says or ("" if estimate is None else estimate.statement), math.inf
+        )
     shown, size = one.says or estimate.statement, one.high
     if one.low_at(shared) > limit:
-        return _Part(one, "broken", shown, estimate.low or 0.0 if math.isinf(size) else size)
+        return _PartOutcome(one, "broken", shown, estimate.low or 0.0 if math.isinf(size) else size)
     if estimate.confidence is not None and estimate.confidence < confidence - 1e-9:
         weak = f"its interval has a confidence of {100 * estimate.confidence:g}%, and {100 * confidence:g}% is asked for"
-        return _Part(one, "not_shown", f"{weak} (measure with --confidence {confidence:g})", size)
+        return _PartOutcome(one, "not_shown", f"{weak} (measure with --confidence {confidence:g})", size)
     if one.ceiling <= limit:
-        return _Part(
+        return _PartOutcome(
             one, "not_shown", f"{shown}; the most that could have been shown is {one.ceiling:.2f}", size
         )
     if rule.by_violation and (estimate.low or 0.0) <= limit:
@@ -416,11 +418,15 @@ def _part(one: Measure, rule: Rule, limit: float, confidence: float, shared: flo
         holds, why = one.high <= limit, shown
     between = "there is no upper limit" if math.isinf(one.high) else "the limit lies in between"
     if holds and one.doubt:
-        return _Part(one, "not_shown", f"{shown}; but {one.doubt}", size)
-    return _Part(one, "holds", why, size) if holds else _Part(one, "not_shown", f"{shown}: {between}", size)
+        return _PartOutcome(one, "not_shown", f"{shown}; but {one.doubt}", size)
+    return (
+        _PartOutcome(one, "holds", why, size)
+        if holds
+        else _PartOutcome(one, "not_shown", f"{shown}: {between}", size)
+    )
 
 
-def _sum_part(own: Sequence[Measure], limit: float) -> _Part:
+def _sum_part(own: Sequence[Measure], limit: float) -> _PartOutcome:
     """Whether a number of things is at most a limit: those that are certain, and those that are possible."""
     low = sum(max(0.0, one.low_at(0.0)) for one in own)
     high = sum(1.0 if math.isinf(one.high) else one.high for one in own)
@@ -439,7 +445,7 @@ def _sum_part(own: Sequence[Measure], limit: float) -> _Part:
     if missing is not None and missing.estimate is not None:
         doubt = doubt or missing.estimate.statement
     outcome: Outcome = "broken" if low > limit else "not_shown" if high > limit or doubt else "holds"
-    return _Part(
+    return _PartOutcome(
         Measure(key=own[0].key),
         outcome,
         f"{why}; but {doubt}" if outcome == "not_shown" and doubt else why,

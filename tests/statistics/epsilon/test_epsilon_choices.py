@@ -5,7 +5,7 @@ import pytest
 
 from coalmine.statistics import MembershipScores, membership_scores
 from coalmine.statistics.epsilon.lower_bounds import group_delta, largest_refuted
-from coalmine.statistics.epsilon.thresholds import Rule, chosen_rule, split_scores
+from coalmine.statistics.epsilon.thresholds import ThresholdRule, chosen_rule, split_scores
 
 
 def bound(rule, scores):
@@ -23,8 +23,8 @@ def test_a_few_errors_for_many_hits_promise_more_than_none_for_few(mirrored):
     members, others = repeated(_10=20, _5=40, _0=40), repeated(_7=4, _0=96)
     scores = membership_scores(-others, -members) if mirrored else membership_scores(members, others)
     chosen = chosen_rule(scores, scores, delta=0.0)
-    assert chosen == Rule(-0.0 if mirrored else 0.0, says_in=not mirrored)
-    few = Rule(-7.0 if mirrored else 7.0, says_in=not mirrored)
+    assert chosen == ThresholdRule(-0.0 if mirrored else 0.0, says_in=not mirrored)
+    few = ThresholdRule(-7.0 if mirrored else 7.0, says_in=not mirrored)
     assert bound(chosen, scores) > bound(few, scores) + 0.3
 
 

@@ -16,7 +16,7 @@ from coalmine.statistics import (
 from coalmine.statistics.epsilon.best import LADDER_SHARE, ONE_RUN_SHARE, headline_test
 from coalmine.statistics.epsilon.lower_bounds import group_delta
 from coalmine.statistics.epsilon.one_run import Guesses, OneRunLadder, OneRunTest, guesses_at_ends, thinned
-from coalmine.statistics.epsilon.thresholds import Rule, ThresholdLadder, chosen_rule, split_scores
+from coalmine.statistics.epsilon.thresholds import ThresholdLadder, ThresholdRule, chosen_rule, split_scores
 from private_mechanisms import MECHANISMS, gaussian, laplace, randomized_response
 
 AUDITS, LEVEL, CANARIES = 1000, 0.95, 240
@@ -39,7 +39,7 @@ def test_each_bound_exceeds_the_truth_in_at_most_one_of_twenty_audits(mechanism)
     audits = 600
     for seed in range(audits):
         scores = one_audit(mechanism, seed)
-        refuted["fixed"] += Rule(0.75, says_in=True).counts(scores).refutes(*truth, LEVEL)
+        refuted["fixed"] += ThresholdRule(0.75, says_in=True).counts(scores).refutes(*truth, LEVEL)
         choosing, counted = split_scores(scores, 0.2, seed)
         rule = chosen_rule(choosing, counted, delta=mechanism.delta)
         refuted["split"] += rule.counts(counted).refutes(*truth, LEVEL)
@@ -64,7 +64,7 @@ def test_a_bound_is_where_the_test_stops_refuting(mechanism):
         assert (epsilon_ladder(*shifted, **options).low > mechanism.epsilon) == refuted
         refuted = OneRunLadder(shifted, mechanism.delta).p_value(*truth) <= 1 - LEVEL
         assert (epsilon_one_run(*shifted, **options).low > mechanism.epsilon) == refuted
-        refuted = Rule(0.75, says_in=True).counts(shifted).refutes(*truth, LEVEL)
+        refuted = ThresholdRule(0.75, says_in=True).counts(shifted).refutes(*truth, LEVEL)
         assert (epsilon_fixed(*shifted, 0.75, **options).low > mechanism.epsilon) == refuted
 
 

@@ -22,9 +22,9 @@ from coalmine.corpus.planting.foreign_files import (
     COPIES_COLUMNS,
     MOST_COPIES,
     SIDE_COLUMNS,
+    ForeignTable,
     Probability,
     Side,
-    Table,
     copies_of,
     number_of,
     number_of_copies,
@@ -118,7 +118,7 @@ def read_scores(
     """
     place = Path(path)
     document = read_foreign(place, "the file of scores")
-    if isinstance(document, Table):
+    if isinstance(document, ForeignTable):
         found = _from_table(document, column)
     elif isinstance(document, dict) and "per_canary" in document:
         found = _from_memaudit(place, document)
@@ -141,7 +141,7 @@ def read_scores(
     return found
 
 
-def _from_table(table: Table, column: str | None) -> ScoreFile:
+def _from_table(table: ForeignTable, column: str | None) -> ScoreFile:
     side = table.needed(SIDE_COLUMNS, "who was trained on")
     copies = table.column(COPIES_COLUMNS, "the number of copies")
     name = table.needed((*HIGHER, *LOWER) if column is None else (column,), "the scores")

@@ -141,7 +141,7 @@ def audit_provenance(
     return result
 
 
-class _Plan(NamedTuple):
+class _AuditPlan(NamedTuple):
     """What is asked of whom.
 
     Attributes:
@@ -159,7 +159,7 @@ class _Plan(NamedTuple):
 
 def _planned(
     model: Model, users: AuditedUsers, options: ProvenanceOptions, fit: Fit | None, reference: Model | None
-) -> _Plan:
+) -> _AuditPlan:
     """Choose texts and statistics; a statistic that was asked for and cannot be computed is refused before any model is asked."""
     view = view_of(model, options.top)
     known = view.tokens_sha256 is not None
@@ -222,7 +222,7 @@ def _planned(
             f"{wanted} cannot be computed: {missing[wanted]}; or choose another statistic"
         )
     computed = tuple(name for name, why in missing.items() if why is None)
-    return _Plan(replace(work, statistics=computed), asked, there, of_users)
+    return _AuditPlan(replace(work, statistics=computed), asked, there, of_users)
 
 
 def _absent(
@@ -259,7 +259,7 @@ def _absent(
 
 
 def _asked(
-    plan: _Plan,
+    plan: _AuditPlan,
     users: AuditedUsers,
     options: ProvenanceOptions,
     fit: Fit | None,
@@ -346,7 +346,7 @@ def _asked(
     return interpreted(result)
 
 
-def _names(plan: _Plan, role: str) -> list[str]:
+def _names(plan: _AuditPlan, role: str) -> list[str]:
     return [user.name for user in plan.asked[role]]
 
 

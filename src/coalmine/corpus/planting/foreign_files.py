@@ -48,7 +48,7 @@ class Row(NamedTuple):
     cells: Mapping[str, Any]
 
 
-class Table(NamedTuple):
+class ForeignTable(NamedTuple):
     """Rows that all have the same columns, named in lower case with underscores."""
 
     path: Path
@@ -77,7 +77,7 @@ class Table(NamedTuple):
 
 
 def read_foreign(path: Path, what: str) -> Any:
-    """The content of a file: a `Table` for CSV, JSON Lines and a JSON list of objects, and otherwise the JSON value."""
+    """The content of a file: a `ForeignTable` for CSV, JSON Lines and a JSON list of objects, and otherwise the JSON value."""
     text = read_text(path, what)
     if path.suffix == ".jsonl":
         numbered = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
@@ -166,7 +166,7 @@ def _json(path: Path, where: str, content: bytes) -> Any:
         raise InputError(f"{where}{path} is not JSON ({problem}); export it again") from None
 
 
-def csv_table(path: Path, text: str, names: Sequence[str] = ()) -> Table:
+def csv_table(path: Path, text: str, names: Sequence[str] = ()) -> ForeignTable:
     """The rows of a CSV; `names` are those of its columns where its first line does not name them."""
     return _table(path, list(_csv_rows(path, text, names)))
 
@@ -188,7 +188,7 @@ def _csv_rows(path: Path, text: str, names: Sequence[str]) -> Iterator[tuple[str
         yield f"row {number}", dict(zip(header, cells, strict=True))
 
 
-def _table(path: Path, rows: Sequence[tuple[str, Any]]) -> Table:
+def _table(path: Path, rows: Sequence[tuple[str, Any]]) -> ForeignTable:
     table: list[Row] = []
     for where, cells in rows:
         if not isinstance(cells, dict):
@@ -203,4 +203,4 @@ def _table(path: Path, rows: Sequence[tuple[str, Any]]) -> Table:
         table.append(Row(where, named))
     if not table:
         raise InputError(f"{path} has no rows; export it again")
-    return Table(path, table)
+    return ForeignTable(path, table)

@@ -18,8 +18,8 @@ import msgspec
 from coalmine.corpus.planting.foreign_files import (
     COPIES_COLUMNS,
     SIDE_COLUMNS,
+    ForeignTable,
     Probability,
-    Table,
     copies_of,
     number_of_copies,
     read_foreign,
@@ -169,13 +169,13 @@ def _imported(path: Path, found: _FoundCanaries, given: Format | None) -> Import
 
 def _read(path: Path) -> _FoundCanaries:
     document = read_foreign(path, "the file of canaries")
-    if isinstance(document, Table) and document.rows[0].cells.keys() >= _SECRETS_SET_FIELDS:
+    if isinstance(document, ForeignTable) and document.rows[0].cells.keys() >= _SECRETS_SET_FIELDS:
         if len(document.rows) > 1:
             raise InputError(
                 f"{path} has {len(document.rows)} sets of secrets; put each into a file of its own"
             )
         return _from_secrets_set(path, document.rows[0].cells)
-    if isinstance(document, Table):
+    if isinstance(document, ForeignTable):
         return _from_table(document)
     if isinstance(document, dict):
         if "canaries" in document and "include_prob" in document:
@@ -190,7 +190,7 @@ def _read(path: Path) -> _FoundCanaries:
     )
 
 
-def _from_table(table: Table) -> _FoundCanaries:
+def _from_table(table: ForeignTable) -> _FoundCanaries:
     text = table.needed(TEXT_COLUMNS, "the texts")
     side = table.needed(SIDE_COLUMNS, "what was trained on")
     copies = table.column(COPIES_COLUMNS, "the number of copies")

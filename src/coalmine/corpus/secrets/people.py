@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from coalmine.corpus.files.documents import Fields
 from coalmine.corpus.files.reading import read_documents
-from coalmine.corpus.planting.foreign_files import Row, Table, read_foreign
+from coalmine.corpus.planting.foreign_files import ForeignTable, Row, read_foreign
 from coalmine.corpus.planting.manifest_records import ScannedCorpus
 from coalmine.corpus.secrets.canaries import NaturalCanaries, canaries_of
 from coalmine.corpus.secrets.finding import SecretFinder
@@ -70,7 +70,7 @@ def canaries_of_records(
     """
     path = Path(records)
     table = read_foreign(path, "the table of records")
-    if not isinstance(table, Table):
+    if not isinstance(table, ForeignTable):
         raise InputError(f"{path} is not a table; give a CSV with a line of column names first")
     asked = _asked(table, template, field)
     rows = [row for row in table.rows if str(row.cells[asked.secret] or "").strip()]
@@ -98,7 +98,7 @@ def canaries_of_records(
     return NaturalCanaries(made.canaries.with_scanned(counted_in), left_out)
 
 
-def _asked(table: Table, template: str, field: str | None) -> _RecordSentence:
+def _asked(table: ForeignTable, template: str, field: str | None) -> _RecordSentence:
     columns = list(table.rows[0].cells)
     try:
         parsed = [(text, name) for text, name, _, _ in string.Formatter().parse(template)]

@@ -73,7 +73,7 @@ class ThresholdCounts(NamedTuple):
         return least - delta > math.exp(epsilon) * most
 
 
-class Rule(NamedTuple):
+class ThresholdRule(NamedTuple):
     """An attack that says "in" above the threshold, or "out" below it."""
 
     threshold: float
@@ -114,7 +114,7 @@ def epsilon_fixed(
         raise InputError(
             f"a threshold must be a finite number, got {threshold}; choose one between the scores"
         )
-    rule = Rule(float(threshold), says_in=True)
+    rule = ThresholdRule(float(threshold), says_in=True)
     return _counted("Clopper-Pearson, threshold fixed before", scores, rule, delta, confidence, copies)
 
 
@@ -167,9 +167,9 @@ def split_scores(
     return MembershipScores(*first), MembershipScores(*second)
 
 
-def chosen_rule(choosing: MembershipScores, counted: MembershipScores, *, delta: float) -> Rule:
+def chosen_rule(choosing: MembershipScores, counted: MembershipScores, *, delta: float) -> ThresholdRule:
     """The rule that promises the highest bound for as many scores as will be counted, judged by the choosing part alone."""
-    best, best_promise = Rule(float(np.median(choosing.out_scores)), says_in=True), -np.inf
+    best, best_promise = ThresholdRule(float(np.median(choosing.out_scores)), says_in=True), -np.inf
     for says_in in (True, False):
         sign = 1.0 if says_in else -1.0
         own, other = (sign * side for side in (choosing if says_in else choosing[::-1]))
@@ -185,12 +185,12 @@ def chosen_rule(choosing: MembershipScores, counted: MembershipScores, *, delta:
         place = int(np.argmax(promises))
         if promises[place] > best_promise:
             best_promise = promises[place]
-            best = Rule(float(sign * thresholds[place]), says_in)
+            best = ThresholdRule(float(sign * thresholds[place]), says_in)
     return best
 
 
 def _counted(
-    method: str, scores: MembershipScores, rule: Rule, delta: float, confidence: float, copies: int
+    method: str, scores: MembershipScores, rule: ThresholdRule, delta: float, confidence: float, copies: int
 ) -> Estimate:
     level = checked_confidence(confidence)
     counts = rule.counts(scores)
