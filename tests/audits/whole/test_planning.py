@@ -7,10 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coalmine import ScriptedModel
-from coalmine.audits import Review, StepRecord, User, UserText
+from coalmine.audits import Review, StepRecord
 from coalmine.audits.whole.running import LEAST, PLANNED_SHARE, REPORTING, AuditRun, AuditStep, Sized, TooLong
-from coalmine.audits.whole.subject import CorpusSample, Gathered
-from coalmine.audits.whole.texts import plan_comparison as plan_of_documents
 from coalmine.errors import InputError
 from coalmine.progress import Silent
 
@@ -113,18 +111,6 @@ def test_a_step_that_takes_longer_than_all_of_the_time_leaves_the_cheapest_steps
     found = toys.step("a", 60, takes=200).step("b", 15, least=15).step("c", 3).step("d", 1).run()
     assert [one.status for one in found.steps] == ["done", "no_time", "done", "done"]
     assert found.steps[1].why == "it would take about 15 seconds, and no time is left for it"
-
-
-def test_documents_are_compared_before_an_optional_figure_is_drawn():
-    users = tuple(User(f"u{place}", (UserText("x" * 100),)) for place in range(100))
-    sample = CorpusSample(100, 10_000, users)
-    subject = SimpleNamespace(
-        gathered=Gathered(sample, sample), scoring=lambda *_, **__: 1.04, reference=None
-    )
-    tight, wide = (plan_of_documents(subject, "document", seconds) for seconds in (211, 20_000))
-    assert (tight.settings, tight.cut) == ({"number": 100, "figure": False}, "")
-    assert wide.settings == {"number": 100, "figure": True}
-    assert wide.seconds > tight.seconds
 
 
 def test_a_step_that_does_not_fit_at_all_says_what_it_would_take(toys):

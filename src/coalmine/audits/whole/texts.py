@@ -32,9 +32,6 @@ FEWEST_COMPARED: dict[By, int] = {"document": 40, "user": 10}
 MOST_COMPARED: dict[By, int] = {"document": 1_000, "user": 400}
 # Statistics and the blind baseline take this long for each user or document, in seconds.
 JUDGING = 0.01
-# The figure about hidden units: so many texts of each group, each of which takes as long as this many; it is drawn only where it takes
-# no more than this share of the time.
-FIGURE_TEXTS, FIGURE_COSTS, FIGURE_SHARE = 100, 7, 0.1
 
 
 def no_held_out(subject: Subject) -> str | None:
@@ -87,12 +84,10 @@ def plan_comparison(subject: Subject, by: By, seconds: float) -> Sized | TooLong
         return TooLong(fewest * each)
     number = min(there, max(fewest, int(seconds / each)))
     beside = "" if subject.reference is None else ", with the reference model beside"
-    figure = FIGURE_COSTS * min(FIGURE_TEXTS, number) * each
-    drawn = number == there and figure <= min(FIGURE_SHARE * seconds, seconds - number * each)
     what = f"{by}s"
     return Sized(
-        {"number": number, "figure": drawn},
-        number * each + figure * drawn,
+        {"number": number},
+        number * each,
         f"{min(number, len(members)):,} {what} of the training data against {min(number, len(others)):,} held-out ones{beside}",
         ""
         if number == there
@@ -103,11 +98,11 @@ def plan_comparison(subject: Subject, by: By, seconds: float) -> Sized | TooLong
 def run_comparison(subject: Subject, by: By, settings: dict[str, Any], running: StepRun) -> None:
     """Ask about both groups."""
     members, others = (group[: settings["number"]] for group in _groups(subject, by))
-    texts, hashes = FIGURE_TEXTS if settings["figure"] else 0, subject.inputs.hashes
+    hashes = subject.inputs.hashes
     audit_provenance(
         subject.model,
         AuditedUsers(members, non_members=others, members={user.name for user in members}),
-        ProvenanceOptions(by=by, seed=subject.seed, ablation_texts=texts),
+        ProvenanceOptions(by=by, seed=subject.seed, ablation_texts=0),
         reference_model=subject.reference,
         out=running.folder,
         engine=running.engine,
