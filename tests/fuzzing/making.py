@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from coalmine.reports.gate.policy import TEMPLATE
 
 from coalmine import CanarySet, Format, ScriptedModel, expose, extract, membership, plant, quantize, unlearn
 from coalmine.audits import compare_runs, crosscheck
@@ -24,6 +23,7 @@ from coalmine.engines.ledger import UNITS_FILE, Ledger
 from coalmine.engines.units import KEY_BYTES
 from coalmine.records.documents import write_sealed
 from coalmine.records.watching import Moment
+from coalmine.reports.gate import template
 from models.random_networks import random_model, save_network
 from reports.provenance_runs import provenance
 from reports.report_runs import (
@@ -154,7 +154,7 @@ def zstandard(text: str) -> bytes:
 
 def whole_policy() -> bytes:
     """The policy to start from, with every rule in it switched on."""
-    return re.sub(r"(?m)^#(?=[a-z_0-9]+ = |\[)", "", TEMPLATE).encode()
+    return re.sub(r"(?m)^#(?=[a-z_0-9]+ = |\[)", "", template()).encode()
 
 
 def make_extraction(folder: Path) -> Path:

@@ -24,6 +24,9 @@ class Column(Generic[Row]):
 
     `unit` says how numbers are written: "%" for shares, "p" for probabilities of chance, or a word that follows them. `short` is its
     heading in the terminal, which leaves the column out where that is empty. A `secret` column is shown only where texts are revealed.
+
+    >>> Column("letters", len).value("duck")
+    4
     """
 
     name: str

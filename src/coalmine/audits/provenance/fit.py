@@ -302,7 +302,11 @@ class Fit:
 
 
 def load_fit(path: str | os.PathLike[str]) -> Fit:
-    """A fit that was written before: its directory, or the provenance-fit.json in it."""
+    """A fit that was written before: its directory, or the provenance-fit.json in it.
+
+    >>> load_fit("fit").settings.pairs  # doctest: +SKIP
+    5
+    """
     place = Path(path)
     return Fit(FITS.load(place), place if place.is_dir() else place.parent)
 

@@ -35,7 +35,11 @@ _PLACE = re.compile(r"(line|row) [0-9]+")
 
 
 class UserText(NamedTuple):
-    """One text of a user; `number` is its line, or row, in the corpus that it was read from, and 0 for one that was not."""
+    """One text of a user; `number` is its line, or row, in the corpus that it was read from, and 0 for one that was not.
+
+    >>> UserText("see you at noon", date="2024-05-01").number
+    0
+    """
 
     text: str
     source: str | None = None
