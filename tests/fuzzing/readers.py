@@ -11,7 +11,7 @@ import json
 import shutil
 from pathlib import Path
 
-from coalmine.cli.index import _lines
+from coalmine.cli.data import _lines
 
 from audits.defenses.benches import known_bench
 from coalmine import (
