@@ -11,8 +11,6 @@ import json
 import shutil
 from pathlib import Path
 
-from coalmine.cli.data import _lines
-
 from audits.defenses.benches import known_bench
 from coalmine import (
     CanarySet,
@@ -29,6 +27,7 @@ from coalmine import (
 from coalmine.audits import Review, StepRecord, compare_runs, read_extraction
 from coalmine.audits.comparison.runs import given_utility
 from coalmine.audits.membership.score_files import read_scores
+from coalmine.cli.data import _lines
 from coalmine.cli.options import words_from
 from coalmine.corpus import (
     CorpusIndex,
