@@ -8,8 +8,9 @@ from scipy.stats import t as student
 from scipy.stats import ttest_ind_from_stats
 
 from audits.compared_runs import LESS, MORE, document, seeds, strategy, varied
+from coalmine.audits import ComparisonOptions
 from coalmine.audits.comparison.measure import compare, utility_relation
-from coalmine.audits.comparison.records import ComparisonOptions, Strategy, UtilityMeasure
+from coalmine.audits.comparison.records import Strategy, UtilityMeasure
 from coalmine.statistics import run_difference
 from reports.verdict_parts import interval
 
