@@ -10,8 +10,9 @@ import pytest
 from scipy import stats
 
 from coalmine import check, parse_policy, read_run
+from coalmine.audits import Measure, Rule
 from coalmine.errors import InputError
-from coalmine.evidence.measures import Measure, Rule, bonferroni
+from coalmine.evidence.measures import bonferroni
 from coalmine.randomness import arrays
 from coalmine.reports import gate
 from coalmine.reports.gate import Policy, judge_rule, rules, template, write_junit

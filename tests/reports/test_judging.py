@@ -4,9 +4,10 @@ import msgspec
 import pytest
 
 from coalmine import findings_of
+from coalmine.audits import Measure
 from coalmine.audits.registry import audits
 from coalmine.errors import InputError
-from coalmine.evidence.measures import LEVEL, Measure, decide
+from coalmine.evidence.measures import LEVEL, decide
 from coalmine.reports.catalog import catalog
 from coalmine.reports.conclusion import conclusion_of
 from coalmine.reports.findings import Finding, judged

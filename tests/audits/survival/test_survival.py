@@ -5,13 +5,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from coalmine import check, findings_of, parse_policy
 from coalmine.corpus import Survival, read_survival
 from coalmine.corpus.survival.results import SURVIVALS, CanarySurvival
 from coalmine.errors import AlteredError, ContradictionError
 from coalmine.evidence.run import Located
 from coalmine.reports.conclusion import conclusion_of
-from coalmine.reports.findings import findings_of
-from coalmine.reports.gate import check, parse_policy
 from reports import verdict_parts as made
 from resealing import resealed
 
