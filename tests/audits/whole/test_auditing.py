@@ -376,7 +376,7 @@ def test_where_nothing_could_be_tested_every_answer_says_so(world, tmp_path, mon
     assert said in ended.said
     assert said in (out / "report.html").read_text()
     assert "What was tested shows no leak" not in ended.said + (out / "report.html").read_text()
-    assert said in run("report", out, "--format", "markdown").said
+    assert said in run("report", out, "--format", "markdown", "-o", tmp_path / "report.md").said
 
 
 def test_a_step_whose_package_is_not_installed_is_left_out_and_says_which(world, tmp_path, monkeypatch):
