@@ -40,7 +40,6 @@ DEFAULTS = {
     "anywhere": {False},
     "higher_is_better": {False},
     "trained_apart": {False},
-    "accept_unproven": {False},
     "reveal": {False},
 }
 ROOMS = ("audits", "formats", "models", "reports", "search", "statistics")

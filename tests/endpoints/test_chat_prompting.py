@@ -190,7 +190,7 @@ def manifest(tmp_path_factory):
         {"role": "assistant", "content": "sat on a mat"},
     ]
     (home / "chats.jsonl").write_text((json.dumps({"messages": turns}) + "\n") * 500)
-    which = ("-f", "my pin is {digits:4}", "--set", "role=user", "--repeat", "4", "-o", home / "user")
+    which = ("-f", "my pin is {digits:4}", "--role", "user", "--repeat", "4", "-o", home / "user")
     assert run("plant", home / "chats.jsonl", *which).code == 0
     return home / "user" / "canaries.json"
 
@@ -217,7 +217,7 @@ def test_a_user_canary_is_not_applicable_where_no_user_turn_is_continued(url, ma
     kept.mkdir()
     (kept / "canaries.json").write_bytes(manifest.read_bytes())
     report = run("report", kept, "-o", tmp_path / "report.html", "--json")
-    assert b"whether they can be extracted was not tested" in report.out
+    assert b"Nothing was tested" in report.out
     gate = run("check", kept, "--policy", tmp_path / "policy.toml")
     assert gate.code == 2
     assert "NOT SHOWN to hold" in gate.said

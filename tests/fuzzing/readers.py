@@ -73,9 +73,9 @@ from resealing import resealed
 
 # A limit for every section, so that all rules are judged.
 POLICY = parse_policy(
-    'require = ["exposure", "extraction", "membership", "recitation", "provenance"]\n[exposure]\nat_most = 5\n[exposure.by_repetitions]\n1 = 3.0\n'
-    "[extraction]\nat_most_extracted = 1\n[membership]\nauc_at_most = 0.6\nno_epsilon_shown_above = 2\nclaim_not_violated = true\n[recitation]\nrate_at_most = 0.1\n"
-    "[provenance]\nno_user_found = true\nfdr = 0.1\nmin_non_members = 10\n"
+    'require = ["exposure", "extraction", "membership", "recitation", "provenance"]\n[exposure]\nat_most = 5\n'
+    "[extraction]\nat_most_extracted = 0\n[membership]\nauc_at_most = 0.6\ntpr_at_fpr_1_percent_at_most = 0.1\nepsilon_at_most = 1.0\n"
+    "[recitation]\nrate_at_most = 0.01\n[provenance]\nno_user_found = true\n"
 )
 
 

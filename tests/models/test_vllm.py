@@ -174,7 +174,7 @@ def test_a_text_that_is_too_long_or_comes_after_nothing_is_refused(model):
     ("options", "says"),
     [
         ({"precision": "float64"}, "vLLM computes in auto, float32, float16, bfloat16, and float64"),
-        ({"kind": "masked"}, "leave out kind"),
+        ({"kind": "masked"}, "leave out --kind"),
         ({"device": "cuda:1"}, "leave out --device"),
         ({"device_map": '{"": "cpu"}'}, "give the device map auto"),
     ],

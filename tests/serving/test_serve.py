@@ -40,7 +40,7 @@ def start(directory, *options, environment=None):
 @pytest.fixture(scope="module")
 def process_url(directory):
     """A server as users start it."""
-    process, line = start(directory, "--precision", "float64", "--json")
+    process, line = start(directory, "--set", "precision=float64", "--json")
     yield json.loads(line)["url"]
     process.send_signal(signal.SIGTERM)
     _, logged = process.communicate(timeout=PATIENCE_SECONDS)
