@@ -3,7 +3,6 @@
 import msgspec
 import pytest
 
-from coalmine import findings_of
 from coalmine.audits import Measure
 from coalmine.audits.registry import audits
 from coalmine.errors import InputError
@@ -161,4 +160,3 @@ def test_only_what_is_clear_passes():
 def test_findings_survive_json():
     findings = judged([group(), single("a", 1e-9)])
     assert msgspec.json.decode(msgspec.json.encode(findings), type=tuple[Finding, ...]) == findings
-    assert callable(findings_of)

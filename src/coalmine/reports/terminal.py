@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from coalmine.corpus.planting.planting import Planted
-from coalmine.corpus.planting.verifying import Verification
 from coalmine.evidence.words import format_names
 from coalmine.records.chat import Frame
 from coalmine.records.estimate import rounded_down
@@ -119,15 +118,6 @@ def _epsilon_in_words(one: CopiesPower) -> str:
         return f"nothing about epsilon: {sides}"
     each = "" if one.copies == 1 else f" ({rounded_down(one.epsilon_per_copy)} per copy)"
     return f"epsilon of {rounded_down(one.epsilon)}{each}: {sides}"
-
-
-def verification_summary(found: Verification) -> str:
-    """Whether a planted corpus is what its manifest says."""
-    if found.ok:
-        return "The planted corpus matches its manifest."
-    return "\n".join(
-        ["The planted corpus does NOT match its manifest:", *(f"- {visible(p)}" for p in found.problems)]
-    )
 
 
 def training_summary(trained: TrainedModel) -> str:

@@ -184,11 +184,6 @@ def work_name(size: int = 8) -> str:
     return f"{secrets.token_hex(size)}-{os.getpid()}"
 
 
-def is_work_name(name: str) -> bool:
-    """Whether this is the name of a work file or a work directory."""
-    return _WORK_NAME.fullmatch(name) is not None
-
-
 def locked(descriptor: int) -> bool:
     """Lock an open file or directory until it is closed; False if another process holds it. Some file systems keep nobody out."""
     try:

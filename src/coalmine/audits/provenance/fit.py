@@ -311,11 +311,6 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
     return Fit(FITS.load(place), place if place.is_dir() else place.parent)
 
 
-def read_fit_record(path: str | os.PathLike[str]) -> FitRecord:
-    """A provenance-fit.json, or the one in a directory."""
-    return FITS.load(Path(path))
-
-
 def fit_provenance(
     reference: Sequence[User],
     out: str | os.PathLike[str],
