@@ -6,18 +6,17 @@ from pathlib import Path
 
 PACKAGE = Path("src/coalmine")
 
-# Rooms in which a wrong operator is a wrong number or a wrong verdict. Of models/, the files that turn logits into numbers.
+# Rooms in which a wrong operator is a wrong number or a wrong verdict. Of models/ and reports/, the files that turn logits
+# into numbers, and measures into findings and outcomes.
 FOLDERS = (
     "formats",
     "search",
     "statistics",
     "evidence",
     "audits",
-    "reports/findings",
-    "reports/gate",
     "models/inference",
 )
-FILES = ("models/resolution.py",)
+FILES = ("models/resolution.py", "reports/findings.py", "reports/gate.py")
 
 # Tests of these folders, and the doctests of the mutated files. Others start processes, servers or a browser, train for
 # long, or ask about other rooms: a mutant that they alone would catch counts as missed.
@@ -60,7 +59,7 @@ def test_files(root: Path) -> list[str]:
 def room(file: str) -> str:
     """The room that a file of the package or of its tests belongs to.
 
-    >>> room("src/coalmine/reports/gate/policy.py"), room("src/coalmine/search/walks/guided.py"), room("tests/search/walks/test_guided.py")
+    >>> room("src/coalmine/reports/gate.py"), room("src/coalmine/search/walks/guided.py"), room("tests/search/walks/test_guided.py")
     ('reports', 'search', 'search')
     """
     return file.removeprefix("src/coalmine/").removeprefix("tests/").split("/")[0]
