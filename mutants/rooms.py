@@ -42,7 +42,7 @@ LEFT_OUT = (
 def mutated_files(root: Path) -> list[str]:
     """The files below `root` that mutants are made of, by their place in the tree."""
     files = [path for folder in FOLDERS for path in (root / PACKAGE / folder).rglob("*.py")]
-    files += [root / PACKAGE / name for name in FILES]
+    files += [path for name in FILES if (path := root / PACKAGE / name).is_file()]
     return sorted(path.relative_to(root).as_posix() for path in files if path.name != "__init__.py")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mutants.places import drawn, mutants_of
-from mutants.rooms import mutated_files
+from mutants.rooms import FILES, FOLDERS, PACKAGE, mutated_files
 
 ROOT = Path(__file__).parents[2]
 
@@ -104,3 +104,9 @@ def test_places_are_drawn_evenly_however_many_changes_each_allows():
     times = Counter(one.line * 100 + one.column for seed in range(4_000) for one in drawn(mutants, 1, seed))
     assert len(times) == 4
     assert all(abs(count - 1_000) < 150 for count in times.values())  # five standard deviations are 137
+
+
+def test_every_room_that_mutants_are_made_of_is_there():
+    """A file or a folder that was renamed would be left out without a word."""
+    root = Path(__file__).parents[2]
+    assert all((root / PACKAGE / name).exists() for name in (*FOLDERS, *FILES))
