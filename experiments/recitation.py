@@ -23,7 +23,7 @@ from coalmine.audits import Recitation
 from coalmine.audits.recitation.display import recitation_charts
 from coalmine.corpus import build_index, deduplicate, embedded_documents
 from coalmine.evidence.charts import as_one
-from coalmine.evidence.drawing import save_drawing
+from coalmine.evidence.pages import save_drawing
 from coalmine.randomness import arrays
 from coalmine.storage.files import PUBLIC, whole_file, write_bytes, write_json
 

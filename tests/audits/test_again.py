@@ -38,8 +38,8 @@ from coalmine.audits.extraction.results import extraction_problems, save_verific
 from coalmine.audits.provenance.deciding import decided_again
 from coalmine.corpus import build_index
 from coalmine.errors import ContradictionError
-from coalmine.evidence.originals import check_again
-from coalmine.records.contradictions import differences
+from coalmine.evidence.reading import check_again
+from coalmine.records.documents import differences
 from coalmine.storage.decoding import UndecodableError, decode_json
 from reports import provenance_runs, report_runs
 from resealing import resealed

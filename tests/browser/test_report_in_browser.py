@@ -13,7 +13,7 @@ from coalmine.audits import RECITATIONS
 from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.audits.recitation.display import recitation_charts
 from coalmine.evidence.charts import as_one
-from coalmine.evidence.drawing import save_drawing
+from coalmine.evidence.pages import save_drawing
 from coalmine.randomness import arrays
 from coalmine.reports.page.html import report_page
 from coalmine.statistics import reference_exposures

@@ -19,8 +19,8 @@ from coalmine.evidence.charts import (
     ordered_colors,
     short_names,
 )
-from coalmine.evidence.drawing import png_of
-from coalmine.reports.reported import figures_of
+from coalmine.evidence.pages import png_of
+from coalmine.reports.conclusion import figures_of
 from reports.large_runs import save_large_run
 
 TEMPLATES = {"f0": "my pin is {digits:2}", "f1": "box {digits:1} in hall {digits:2}"}

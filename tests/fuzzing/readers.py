@@ -48,8 +48,8 @@ from coalmine.integrations import read_watched
 from coalmine.models.endpoints.connecting import read_endpoint
 from coalmine.records.documents import sealed
 from coalmine.reports import export
+from coalmine.reports.conclusion import reported
 from coalmine.reports.page.html import report_page
-from coalmine.reports.reported import reported
 from coalmine.storage.directories import left_unfinished
 from fuzzing.making import (
     LINES,

@@ -20,8 +20,7 @@ from coalmine.corpus.planting.manifest_records import PlantedCorpus
 from coalmine.errors import InputError
 from coalmine.evidence.run import Located, names_of
 from coalmine.randomness import arrays
-from coalmine.records.documents import write_sealed
-from coalmine.records.run_record import RUN_RECORDS
+from coalmine.records.documents import RUN_RECORDS, write_sealed
 from coalmine.reports.conclusion import conclusion_of
 from coalmine.reports.findings import SEVERITIES
 from coalmine.statistics import exact_exposure, reference_exposures, sampled_exposures

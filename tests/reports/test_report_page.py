@@ -25,15 +25,14 @@ from coalmine.audits.extraction.report import hidden_member
 from coalmine.audits.membership.display import epsilon_figure
 from coalmine.audits.recitation.display import recitation_figures
 from coalmine.errors import InputError
-from coalmine.evidence.drawing import png_of
-from coalmine.evidence.pages import embedded_json, escaped
+from coalmine.evidence.pages import embedded_json, escaped, png_of
 from coalmine.evidence.run import Located
 from coalmine.randomness import arrays
 from coalmine.records.documents import write_sealed
+from coalmine.reports.conclusion import comparing_figures, figures_of, reported
 from coalmine.reports.export import as_json, as_junit, as_markdown, as_sarif
 from coalmine.reports.findings import Finding
 from coalmine.reports.page.html import report_page
-from coalmine.reports.reported import comparing_figures, figures_of, reported
 from coalmine.statistics import roc_curve, tpr_at_fpr
 from coalmine.visible import visible
 from reports import report_runs as made

@@ -9,13 +9,13 @@ import pytest
 from coalmine.errors import InputError, WriteError
 from coalmine.storage.files import (
     check_place,
+    describe_system_error,
     read_bytes,
     sha256_of_file,
     together,
     whole_file,
     write_bytes,
 )
-from coalmine.storage.system_errors import describe_system_error
 
 
 def refused_within(path, error):

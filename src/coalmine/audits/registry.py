@@ -18,7 +18,7 @@ from coalmine.audits.survival.report import SURVIVAL
 from coalmine.audits.watching.report import WATCHING
 from coalmine.audits.whole.report import STEPS
 from coalmine.errors import InputError
-from coalmine.evidence.audit import Audit
+from coalmine.evidence.measures import Audit
 from coalmine.evidence.run import Run
 
 GROUP = "coalmine.audits"

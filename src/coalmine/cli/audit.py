@@ -53,7 +53,7 @@ def audit(given: AuditArguments, session: Session) -> int:
     from coalmine.audits.runs import read_runs
     from coalmine.audits.whole.auditing import REPORT_FILE, audit
     from coalmine.corpus.planting.manifest import CanarySet
-    from coalmine.reports.reported import reported
+    from coalmine.reports.conclusion import reported
 
     session.beside(given.model, "review")
     review = audit(

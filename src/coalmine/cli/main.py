@@ -19,7 +19,7 @@ from coalmine.cli.output import UNREAD, OutputError, ReaderGoneError, standard_s
 from coalmine.errors import CoalmineError, UnreadWarning, WriteError
 from coalmine.interrupts import LastSignal, treat_sigterm_as_ctrl_c
 from coalmine.pages import keep_pages
-from coalmine.storage.system_errors import describe_system_error
+from coalmine.storage.files import describe_system_error
 from coalmine.visible import visible, visible_lines
 
 STOPPED = "\ncoalmine: stopped; run the same command again to resume\n"

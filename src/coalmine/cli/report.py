@@ -18,8 +18,8 @@ from coalmine.visible import visible
 if TYPE_CHECKING:
     from coalmine.audits.comparison.records import Comparison
     from coalmine.evidence.run import Located
+    from coalmine.reports.conclusion import ReportedRun
     from coalmine.reports.findings import Finding
-    from coalmine.reports.reported import ReportedRun
 
 
 class ReportFormat(StrEnum):
@@ -75,7 +75,7 @@ def report(given: Report, session: Session) -> None:
     from coalmine.audits.comparison.records import COMPARISONS
     from coalmine.audits.comparison.runs import labeled_runs
     from coalmine.audits.runs import read_runs
-    from coalmine.reports.reported import reported
+    from coalmine.reports.conclusion import reported
     from coalmine.storage.files import check_place
 
     kind, target = given.format, given.out or Path(DEFAULT_NAMES[given.format])
@@ -154,8 +154,8 @@ def _write(reports: Sequence[ReportedRun], target: Path, kind: ReportFormat, *, 
 
 
 def _counts(these: Sequence[Finding]) -> str:
+    from coalmine.reports.conclusion import STATUS_WORDS
     from coalmine.reports.findings import SEVERITIES
-    from coalmine.reports.reported import STATUS_WORDS
 
     parts = []
     for severity in SEVERITIES[:-1]:

@@ -22,7 +22,7 @@ from coalmine.cli.main import LOOK
 from coalmine.cli.output import UNREAD, Output
 from coalmine.cli.taking import Arguments, Part, takes
 from coalmine.errors import InputError
-from coalmine.records.run_record import RUN_RECORDS, SCHEMA
+from coalmine.records.documents import RUN_RECORDS
 
 if TYPE_CHECKING:
     from coalmine.engines.engine import Engine
@@ -106,7 +106,7 @@ class Session(Output):
         if "engine" in self.__dict__:
             facts |= {"engine": self._given.running.engine, "threads": self._given.running.threads}
         found = {
-            "schema": SCHEMA,
+            "schema": RUN_RECORDS.schema,
             "command": ["coalmine", *_without_seed_of_noise(sys.argv[1:])],
             "started_at": self._started_at,
             "elapsed_seconds": round(time.monotonic() - self._began, 3),

@@ -32,9 +32,10 @@ from coalmine.storage.files import (
     make_directory,
     read_guarded,
     remove_file,
+    unreadable,
     whole_file,
+    write_error,
 )
-from coalmine.storage.system_errors import unreadable, write_error
 
 UNITS_FILE = "unfinished.units"
 # The files of a run that is not finished, as a regular expression of their names.

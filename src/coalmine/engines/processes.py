@@ -32,7 +32,7 @@ from coalmine.engines.units import Work
 from coalmine.engines.worker import Worker
 from coalmine.errors import InputError
 from coalmine.pages import keep_pages
-from coalmine.storage.system_errors import write_error
+from coalmine.storage.files import write_error
 
 # How long a worker may take to end by itself when the engine is closed.
 _END_SECONDS = 1.0

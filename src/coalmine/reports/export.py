@@ -11,10 +11,9 @@ from xml.etree import ElementTree as ET
 import coalmine
 from coalmine.audits.registry import audited, not_audited
 from coalmine.evidence.charts import Chart
-from coalmine.evidence.drawing import png_of
+from coalmine.evidence.pages import png_of
 from coalmine.reports.catalog import Severity
-from coalmine.reports.findings import SEVERITIES, Finding
-from coalmine.reports.reported import (
+from coalmine.reports.conclusion import (
     HEADINGS,
     STATUS_WORDS,
     ReportedRun,
@@ -23,6 +22,7 @@ from coalmine.reports.reported import (
     findings_by_status,
     label,
 )
+from coalmine.reports.findings import SEVERITIES, Finding
 from coalmine.storage.files import check_places, make_directory, to_json, write_bytes
 from coalmine.visible import visible
 

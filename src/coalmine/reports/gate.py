@@ -22,7 +22,7 @@ import msgspec
 from coalmine.audits.registry import audits
 from coalmine.errors import InputError
 from coalmine.evidence.measures import Measure, Rule
-from coalmine.evidence.originals import check_again, other_manifest, other_weights
+from coalmine.evidence.reading import check_again, other_manifest, other_weights
 from coalmine.evidence.run import Run
 from coalmine.evidence.tables import Column, Table
 from coalmine.reports.findings import findings_of, measures_of

@@ -22,8 +22,7 @@ from coalmine.corpus.redaction.report import REDACTIONS
 from coalmine.corpus.secrets.results import SCANS
 from coalmine.errors import AlteredError, ContradictionError, InputError, MissingExtraError
 from coalmine.evidence.directories import audited_model, beside
-from coalmine.evidence.originals import check_again, check_manifest, measured_weights
-from coalmine.evidence.reading import documents_of
+from coalmine.evidence.reading import check_again, check_manifest, documents_of, measured_weights
 from coalmine.evidence.run import Located
 from coalmine.evidence.tables import Column, Table
 from coalmine.models.reference.checkpoint import MODELS

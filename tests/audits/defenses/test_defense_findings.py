@@ -10,8 +10,8 @@ from coalmine.audits.defenses.report import (
     in_plain_words,
 )
 from coalmine.errors import ContradictionError
+from coalmine.reports.conclusion import reported
 from coalmine.reports.page.html import report_page
-from coalmine.reports.reported import reported
 from resealing import resealed
 
 POLICY = parse_policy("[exposure]\nat_most = 20")

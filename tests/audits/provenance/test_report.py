@@ -18,7 +18,7 @@ from coalmine.audits.provenance.deciding import decided, decided_again
 from coalmine.audits.provenance.users import masked_names
 from coalmine.evidence.measures import LEVEL
 from coalmine.randomness import arrays
-from coalmine.records.contradictions import differences
+from coalmine.records.documents import differences
 from coalmine.reports.conclusion import conclusion_of
 from coalmine.reports.page.html import report_page
 from reports import provenance_runs as made

@@ -16,9 +16,8 @@ from coalmine.corpus.secrets.canaries import canaries_of
 from coalmine.corpus.secrets.natural import NaturalSecret
 from coalmine.errors import InputError
 from coalmine.records.chat import Turn
-from coalmine.reports.conclusion import conclusion_of
+from coalmine.reports.conclusion import conclusion_of, reported
 from coalmine.reports.page.html import report_page
-from coalmine.reports.reported import reported
 from models.scripted_chat import ScriptedChat, conversation
 
 CHARACTERS = "".join(map(chr, range(32, 127)))

@@ -15,7 +15,7 @@ from coalmine.audits.whole.subject import Speeds, Timing
 from coalmine.corpus import Fields
 from coalmine.errors import InputError, MissingExtraError, ModelError, NotMeasurableError
 from coalmine.progress import Silent
-from coalmine.reports.reported import reported
+from coalmine.reports.conclusion import reported
 
 WORDS = [
     "the",

@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from coalmine.audits.comparison.records import COMPARISONS, ComparedRun, Comparison, PairDifference
-from coalmine.evidence.audit import RunComparison
 from coalmine.evidence.charts import Axis, Chart, Marks, Rows, intervals, rounded, short_names
-from coalmine.evidence.details import AcrossRuns
+from coalmine.evidence.measures import RunComparison
 from coalmine.evidence.run import Run
-from coalmine.evidence.tables import Column, Table
+from coalmine.evidence.tables import AcrossRuns, Column, Table
 from coalmine.evidence.words import format_name, format_names
 from coalmine.grouped import grouped
 from coalmine.visible import visible

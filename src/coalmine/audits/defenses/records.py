@@ -16,8 +16,7 @@ from coalmine.audits.defenses.recipes import NONE, CorpusName, Defense
 from coalmine.corpus.planting.options import PlantOptions
 from coalmine.errors import NotMeasurableError
 from coalmine.records import Estimate
-from coalmine.records.contradictions import differences
-from coalmine.records.documents import Document, Origin, SaidOfCanary
+from coalmine.records.documents import Document, Origin, SaidOfCanary, differences
 from coalmine.records.estimate import Amount, Bits, Count, Level, Share
 from coalmine.records.privacy import DescribedClaim
 from coalmine.statistics.differences import Difference, paired_difference, run_difference

@@ -6,12 +6,10 @@ from collections.abc import Iterator
 
 from coalmine.audits.comparison.report import EXPOSURE, frontier, frontier_in_words
 from coalmine.audits.defenses.records import BENCHES, Bench, DefenseRow
-from coalmine.evidence.audit import Audit
 from coalmine.evidence.charts import Axis, Chart, Rows, rounded
-from coalmine.evidence.details import Detail
-from coalmine.evidence.measures import Measure
+from coalmine.evidence.measures import Audit, Measure
 from coalmine.evidence.run import Run
-from coalmine.evidence.tables import Column, Table
+from coalmine.evidence.tables import Column, Detail, Table
 from coalmine.evidence.words import times_in_words
 from coalmine.records.estimate import rounded_down
 from coalmine.visible import visible

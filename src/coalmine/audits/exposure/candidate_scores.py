@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from coalmine.audits.exposure.estimators import REFERENCES, SAMPLED, CandidateKind, estimator_of
 from coalmine.errors import InputError, MissingExtraError
-from coalmine.records.contradictions import at_most, differences, same
+from coalmine.records.documents import at_most, differences, same
 from coalmine.search.walks.thresholds import in_steps
 from coalmine.statistics.exposure.ranks import exposure_bits, reference_exposures, sampled_exposures
 from coalmine.storage.columns import arrow_column, numpy_column, repeated_text

@@ -12,11 +12,11 @@ from coalmine.audits.extraction.results import VERIFIED
 from coalmine.audits.membership.records import MEMBERSHIPS
 from coalmine.corpus.planting.manifest import MANIFESTS, CanarySet
 from coalmine.evidence.measures import LEVEL, Measure
-from coalmine.evidence.originals import other_weights
+from coalmine.evidence.reading import other_weights
 from coalmine.evidence.run import Located, Run
 from coalmine.evidence.words import FormatNames, format_names
 from coalmine.grouped import grouped
-from coalmine.records.run_record import RUN_RECORDS
+from coalmine.records.documents import RUN_RECORDS
 from coalmine.storage.files import real_path
 
 # How the warning of `expose` begins that is about this.

@@ -33,10 +33,9 @@ from coalmine.audits.exposure.figures import FIGURE_ID, exposure_figure, histogr
 from coalmine.audits.exposure.results import EXPOSURES
 from coalmine.audits.exposure.table import canary_table, most_exposed_first
 from coalmine.audits.extraction.results import VERIFIED
-from coalmine.evidence.audit import Audit
-from coalmine.evidence.details import Detail, Search
-from coalmine.evidence.measures import LEVEL, Measure, Rule, widened_low
+from coalmine.evidence.measures import LEVEL, Audit, Measure, Rule, widened_low
 from coalmine.evidence.run import Run
+from coalmine.evidence.tables import Detail, Search
 from coalmine.evidence.words import FormatNames, format_names, times_in_words
 from coalmine.grouped import grouped
 from coalmine.records import Estimate

@@ -23,10 +23,9 @@ from coalmine.audits.extraction.table import extraction_figure, member_table
 from coalmine.audits.framing import asked_as
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.errors import FormatError
-from coalmine.evidence.audit import Audit
-from coalmine.evidence.details import Detail
-from coalmine.evidence.measures import Measure, Rule
+from coalmine.evidence.measures import Audit, Measure, Rule
 from coalmine.evidence.run import Located, Run
+from coalmine.evidence.tables import Detail
 from coalmine.evidence.words import format_name, hidden, times_in_words
 from coalmine.formats.format import Format
 from coalmine.grouped import grouped

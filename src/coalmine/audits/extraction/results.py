@@ -16,8 +16,7 @@ from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.errors import InputError
 from coalmine.formats.format import Format
 from coalmine.records import Estimate
-from coalmine.records.contradictions import differences
-from coalmine.records.documents import Document, Origin, SaidOfCanary, beside, is_there
+from coalmine.records.documents import Document, Origin, SaidOfCanary, beside, differences, is_there
 from coalmine.records.estimate import Bits, Count, Digits, Positive
 from coalmine.search.walks.shortest_path import Certificate
 from coalmine.storage.files import PUBLIC, remove_file, sha256_of_file, together

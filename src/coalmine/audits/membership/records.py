@@ -12,8 +12,7 @@ import msgspec
 from coalmine.audits.exposure.results import EXPOSURES
 from coalmine.audits.membership.options import MembershipOptions
 from coalmine.records import Estimate
-from coalmine.records.contradictions import differences
-from coalmine.records.documents import Document, Origin, SaidOfCanary, SaidOfFormat, Source
+from coalmine.records.documents import Document, Origin, SaidOfCanary, SaidOfFormat, Source, differences
 from coalmine.records.estimate import Amount, Bits, Count, Level, Place, Positive, Share
 from coalmine.statistics.epsilon.claimed import Verdict
 from coalmine.statistics.roc import RateEstimate

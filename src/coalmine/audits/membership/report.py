@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from coalmine.audits.exposure.data_checks import names_in, planted_in
 from coalmine.audits.membership.display import membership_figures
 from coalmine.audits.membership.records import MEMBERSHIPS, Membership, Population
-from coalmine.evidence.audit import Audit
-from coalmine.evidence.measures import Measure, Rule
+from coalmine.evidence.measures import Audit, Measure, Rule
 from coalmine.evidence.run import Run
 from coalmine.evidence.words import format_name, times_in_words
 from coalmine.records import Estimate

@@ -13,8 +13,7 @@ from coalmine.audits.provenance.blind_baseline import BlindBaseline
 from coalmine.audits.provenance.data_checks import DataChecks, TimeRanges
 from coalmine.audits.provenance.options import ProvenanceOptions
 from coalmine.audits.provenance.users import masked_names
-from coalmine.records.contradictions import differences
-from coalmine.records.documents import Document, Origin
+from coalmine.records.documents import Document, Origin, differences
 from coalmine.records.estimate import Amount, Count, Positive, Share
 from coalmine.statistics.provenance.detection import Detection
 from coalmine.visible import visible

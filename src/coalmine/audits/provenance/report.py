@@ -31,12 +31,10 @@ from coalmine.audits.provenance.records import (
     UserRow,
 )
 from coalmine.audits.provenance.users import counted, listed
-from coalmine.evidence.audit import Audit
 from coalmine.evidence.charts import PALETTE, Axis, Chart, Marks, Rows, rounded, thinned
-from coalmine.evidence.details import Detail, Search
-from coalmine.evidence.measures import Measure, Rule, decide
+from coalmine.evidence.measures import Audit, Measure, Rule, decide
 from coalmine.evidence.run import Run
-from coalmine.evidence.tables import Column, Table
+from coalmine.evidence.tables import Column, Detail, Search, Table
 from coalmine.grouped import grouped
 from coalmine.records import Estimate
 from coalmine.visible import visible

@@ -13,8 +13,7 @@ import numpy as np
 from coalmine.audits.recitation.options import RecitationOptions
 from coalmine.models.protocols import IntArray
 from coalmine.records import Estimate
-from coalmine.records.contradictions import differences
-from coalmine.records.documents import Document, Origin
+from coalmine.records.documents import Document, Origin, differences
 from coalmine.records.estimate import Count
 from coalmine.statistics.intervals import clustered_interval
 from coalmine.statistics.trends import Trend

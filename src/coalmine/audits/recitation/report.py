@@ -15,11 +15,9 @@ from coalmine.audits.recitation.records import (
     Recitation,
     RecitationTrend,
 )
-from coalmine.evidence.audit import Audit
-from coalmine.evidence.details import Detail
-from coalmine.evidence.measures import Measure, Rule
+from coalmine.evidence.measures import Audit, Measure, Rule
 from coalmine.evidence.run import Run
-from coalmine.evidence.tables import Column, Table
+from coalmine.evidence.tables import Column, Detail, Table
 from coalmine.evidence.words import hidden
 from coalmine.records import Estimate
 

@@ -32,12 +32,10 @@ from coalmine.audits.secrets.judging import (
     secrets_of,
     trained_on,
 )
-from coalmine.evidence.audit import Audit
 from coalmine.evidence.charts import Chart, rounded
-from coalmine.evidence.details import Detail, Search
-from coalmine.evidence.measures import LEVEL, Measure, Rule
+from coalmine.evidence.measures import LEVEL, Audit, Measure, Rule
 from coalmine.evidence.run import Run
-from coalmine.evidence.tables import Column, Table
+from coalmine.evidence.tables import Column, Detail, Search, Table
 from coalmine.evidence.words import times_in_words
 from coalmine.grouped import grouped
 from coalmine.records import Estimate

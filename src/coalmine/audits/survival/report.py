@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from coalmine.corpus.survival.causes import Cause, in_words
 from coalmine.corpus.survival.results import SURVIVALS, CanarySurvival, Survival
-from coalmine.evidence.audit import Audit
 from coalmine.evidence.directories import model_of_result
-from coalmine.evidence.measures import Measure
+from coalmine.evidence.measures import Audit, Measure
 from coalmine.evidence.run import Run
 
 NAMED = 5

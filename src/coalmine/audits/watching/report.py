@@ -10,9 +10,8 @@ from typing import Any
 from coalmine.audits.exposure.estimators import estimator_of
 from coalmine.audits.exposure.figures import formats_of_canaries, names_of_formats
 from coalmine.audits.watching.records import WATCHES, WatchedTraining
-from coalmine.evidence.audit import Audit
 from coalmine.evidence.charts import Axis, Chart, Marks, Rows, copies_colors, rounded, thinned
-from coalmine.evidence.measures import LEVEL
+from coalmine.evidence.measures import LEVEL, Audit
 from coalmine.evidence.run import Run
 from coalmine.evidence.words import times_in_words
 

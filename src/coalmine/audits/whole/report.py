@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator
 
 from coalmine.audits.whole.records import NOT_TESTED as LEFT_OUT
 from coalmine.audits.whole.records import REVIEWS, Review
-from coalmine.evidence.audit import Audit
-from coalmine.evidence.details import Detail
-from coalmine.evidence.measures import Measure
+from coalmine.evidence.measures import Audit, Measure
 from coalmine.evidence.run import Run
+from coalmine.evidence.tables import Detail
 from coalmine.grouped import grouped
 
 # What the table calls each outcome.

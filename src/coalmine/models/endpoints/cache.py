@@ -23,8 +23,7 @@ from coalmine.errors import CoalmineError, InputError, WriteError
 from coalmine.models.endpoints.answers import EndpointAnswer, EndpointQuestion
 from coalmine.models.endpoints.detection import Checks, Stretch
 from coalmine.models.endpoints.transport import MOST_BYTES
-from coalmine.storage.files import PRIVATE, check_replaceable, make_directory
-from coalmine.storage.system_errors import write_error
+from coalmine.storage.files import PRIVATE, check_replaceable, make_directory, write_error
 
 # "coal", so that another database is not mistaken for a cache.
 _APPLICATION = 0x636F616C
