@@ -78,10 +78,10 @@ from coalmine.audits.whole.records import (
 from coalmine.audits.watching.measure import ExposureWatch as ExposureWatch
 from coalmine.audits.watching.records import WatchOptions as WatchOptions
 from coalmine.audits.watching.records import WATCHES as WATCHES
-from coalmine.evidence.audit import Audit as Audit
+from coalmine.evidence.measures import Audit as Audit
 from coalmine.evidence.measures import Measure as Measure, Rule as Rule
 from coalmine.evidence.tables import Column as Column, Table as Table
 from coalmine.evidence.charts import Axis as Axis, Chart as Chart, Marks as Marks
-from coalmine.evidence.details import Detail as Detail
+from coalmine.evidence.tables import Detail as Detail
 from coalmine.evidence.run import Run as Run
 from coalmine.records.documents import Document as Document, Origin as Origin
