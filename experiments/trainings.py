@@ -20,7 +20,7 @@ import numpy as np
 from coalmine import Estimate, ExposureResult, Format
 from coalmine.audits import Exposures
 from coalmine.audits.comparison.measure import compare
-from coalmine.audits.comparison.records import Strategy, UtilityMeasure
+from coalmine.audits.comparison.records import Strategy
 from coalmine.audits.exposure.results import FormatFacts
 from coalmine.randomness import arrays
 from coalmine.storage.files import whole_file
@@ -56,7 +56,7 @@ def known(value: float) -> Estimate:
 
 
 def training(side: str, number: int, exposures: list[float]) -> Strategy:
-    """One training with these exposures; all have the same utility."""
+    """One training with these exposures; all have the same loss."""
     results = tuple(
         ExposureResult(
             canary_id=f"c{place}",
@@ -82,7 +82,7 @@ def training(side: str, number: int, exposures: list[float]) -> Strategy:
         results=results,
     )
     # A loss that varies by far less than 0.02 from seed to seed counts as equal.
-    return Strategy(f"{side}{number}", document, UtilityMeasure(known(2.5 + 1e-6 * number)), side=side)
+    return Strategy(f"{side}{number}", document, 2.5 + 1e-6 * number, side=side)
 
 
 def preferences(

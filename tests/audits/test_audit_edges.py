@@ -1,11 +1,8 @@
 """Audits at their edges: texts without a format, and results of earlier versions."""
 
-import numpy as np
 import pytest
 
-from audits.compared_runs import strategy_among
 from coalmine import Canary, CanarySet, Format, ScriptedModel, expose
-from coalmine.audits.comparison.references import _count
 
 MODEL = ScriptedModel("abcdefghij", memory={"abc": 0.2})
 TEXTS = Format("{choice:abc|bcd|cde|def|efg|fgh|ghi}")
@@ -37,11 +34,3 @@ def test_texts_without_a_format_have_no_other_members(method):
         assert one.log_perplexity_bits == pytest.approx(
             MODEL.log_perplexity_bits(TEXTS.at(int(one.canary_id[1:])))
         )
-
-
-def test_how_many_others_are_no_more_surprising_is_told_by_the_rank_or_by_the_exposure():
-    others = np.arange(40.0)
-    scores = np.array([-5.0, 3.5, 20.5])
-    for method in ("references", "sampled"):
-        results = strategy_among("one", scores, others, method=method).exposure.results
-        assert [_count(one) for one in results] == [0, 4, 21]

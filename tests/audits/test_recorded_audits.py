@@ -10,7 +10,6 @@ from audits.compared_runs import LESS, MORE, seeds, strategy, strategy_among, va
 from coalmine import (
     Canary,
     CanarySet,
-    Estimate,
     Format,
     ScriptedModel,
     expose,
@@ -22,7 +21,6 @@ from coalmine import (
 )
 from coalmine.audits import verify_extraction
 from coalmine.audits.comparison.measure import compare
-from coalmine.audits.comparison.records import UtilityMeasure
 from coalmine.corpus import build_index
 from recorded import assert_as_recorded, plain
 
@@ -117,35 +115,13 @@ def population(m, n, apart, **options):
     return membership_of_scores(scores[0] + apart, scores[1], **options)
 
 
-def several(number, utilities, **options):
+def several(number, losses, **options):
     """Sides of several trainings each."""
-    first = seeds("plain", [varied(MORE, seed) for seed in range(number)], utilities[:number], **options)
+    first = seeds("plain", [varied(MORE, seed) for seed in range(number)], losses[:number], **options)
     second = seeds(
-        "other", [varied(LESS, 9 + seed) for seed in range(number)], utilities[3 : 3 + number], **options
+        "other", [varied(LESS, 9 + seed) for seed in range(number)], losses[3 : 3 + number], **options
     )
     return compare([*first, *second], equal_within=0.05)
-
-
-def by_documents(apart, alike=True, spread=0.2):
-    """Two trainings whose losses are known for each of twelve documents."""
-    losses = np.array([2.0 + spread * (place * 5 % 12) for place in range(12)])
-    made = []
-    for name, values, own in (
-        ("one", MORE, losses),
-        ("two", LESS, losses[::-1] + apart if alike else losses[:9] + apart),
-    ):
-        estimate = Estimate(
-            method="mean",
-            status="measured",
-            value=float(own.mean()),
-            low=float(own.mean()) - 0.3,
-            high=float(own.mean()) + 0.3,
-            confidence=0.95,
-            n=len(own),
-            statement="",
-        )
-        made.append(strategy(name, values)._replace(utility=UtilityMeasure(estimate, tuple(own), "the same")))
-    return compare(made, equal_within=0.1)
 
 
 def among(method):
@@ -177,13 +153,11 @@ CASES = {
     "membership by ranks": lambda: numbers(plain(membership(exposures("exact"), delta=1e-3, inclusion=0.67))),
     "membership beside a model": lambda: numbers(plain(membership(exposures("references"), reference=expose(model("base", 0.0005), planted(), method="references")))),
     "membership of scores": lambda: [numbers(plain(population(m, n, apart, **options))) for m, n, apart, options in ((9, 9, 1.0, {}), (120, 130, 3.0, {"claimed_epsilon": 1.0, "gaussian": True}), (60, 400, 2.0, {"runs": "many", "copies": 3, "claimed_epsilon": 0.2}), (90, 30, 0.0, {"inclusion": 0.75, "confidence": 0.8}))],
-    "two trainings": lambda: [compare([strategy("one", MORE, u), strategy("two", LESS, v)], higher_is_better=h) for u, v, h in (("2.5", "2.5", False), ("2.5", "2.9", False), ("2.5", "2.9", True), ("2.5", "2.52", False), (None, "2.5", False))],
+    "two trainings": lambda: [compare([strategy("one", MORE, u), strategy("two", LESS, v)]) for u, v in ((2.5, 2.5), (2.5, 2.9), (2.5, 2.52), (None, 2.5))],
     "trainings with other canaries": lambda: compare([strategy("one", MORE), strategy("two", LESS, manifest="other"), strategy("three", LESS[:5], manifest="third")]),
     "numbers of copies": lambda: [compare([strategy("one", MORE, repetitions=[1, 1, 1, 1, 4, 4, 4, 4]), strategy("two", LESS, repetitions=[1, 1, 1, 1, 4, 4, 4, 4])], repetitions=r) for r in (None, 4)],
     "trainings that beat all": lambda: compare([strategy("one", [None, *MORE[1:]]), strategy("two", LESS)]),
-    "sides of trainings": lambda: [several(number, ["2.5", "2.6", "2.55", "2.52", "2.9", "2.7"]) for number in (2, 3)],
-    "losses of documents": lambda: [by_documents(apart, alike) for apart, alike in ((0.0, True), (0.05, True), (3.0, True), (-3.0, True), (0.0, False), (2.0, False))],
-    "losses that agree": lambda: [by_documents(apart, spread=0.0001) for apart in (0.0, 0.1, 0.2)],
+    "sides of trainings": lambda: [several(number, [2.5, 2.6, 2.55, 2.52, 2.9, 2.7]) for number in (2, 3)],
     "among references": lambda: among("references"),
     "among samples": lambda: among("sampled"),
 }  # fmt: skip

@@ -17,7 +17,7 @@ from coalmine.corpus import CanarySet
 HOSTILE = "\x1b[2J\x1b]52;c;ZQ==\x07\x1b]8;;x\x1b\\\x9b31m\u202e\u2066\r\n[bold][link=x]:bomb:"
 NOT_UTF8 = os.fsdecode(b"caf\xe9\xff\x80")
 # Parameters that are paths, or may be, though the command line takes them for strings.
-AS_STRINGS = {"model", "runs", "models_and_index", "baseline", "tokenizer", "utility", "reference"}
+AS_STRINGS = {"model", "runs", "models_and_index", "baseline", "tokenizer", "reference"}
 SECONDS = 20  # in which a command that waits for a pipe is found out
 
 

@@ -246,7 +246,6 @@ def test_no_table_however_broken_is_quoted(tmp_path):
         for arguments in (
             ["plant", "--from", path, "-o", tmp_path / "imported"],
             ["membership", "--scores", path],
-            ["report", tmp_path, tmp_path / "other", "--utility", path, "--utility", path],
         ):
             ended = run(*arguments)
             assert ended.code == 2, ended.said

@@ -297,4 +297,4 @@ def _reports():
         "--format",
         "json",
     )
-    yield Case("compare", (*compare, "--utility", "1.5", "--utility", "1.6"), compare, most=20)
+    yield Case("compare", (*compare, "--loss", "1.5", "--loss", "1.6"), compare, most=20)

@@ -56,7 +56,7 @@ def _template(kind: str) -> Path:
         moments = [Moment(step=one.step, epoch=1.0, when="step", seen=one.seen) for one in record.watched]
         watched = Watched(watch={"kind": "exposure", "method": "references"}, trainer="some", watched=moments)
         write_sealed(folder / "exposure-during-training.json", watched)
-        both = compare_runs([folder / "references", folder / "exposure"], utility=["1", "2"])
+        both = compare_runs([folder / "references", folder / "exposure"], loss=[1.0, 2.0])
         COMPARISONS.save(folder / "comparison", both)
         run = {
             "schema": "coalmine.run/1",

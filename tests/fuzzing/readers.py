@@ -25,7 +25,6 @@ from coalmine import (
     verify_run,
 )
 from coalmine.audits import Review, StepRecord, compare_runs, read_extraction
-from coalmine.audits.comparison.runs import given_utility
 from coalmine.audits.membership.score_files import read_scores
 from coalmine.cli.data import _lines
 from coalmine.cli.options import words_from
@@ -162,7 +161,7 @@ def _verify(path: Path) -> None:
 def _compare(path: Path) -> None:
     """Membership by the scores, and the exposures beside those of another run."""
     membership(path.parent)
-    compare_runs([path.parent, _top_of(path) / "exposure"], utility=["1", "2"])
+    compare_runs([path.parent, _top_of(path) / "exposure"], loss=[1.0, 2.0])
 
 
 def _read_index(path: Path, *, verify_all: bool = True) -> None:
@@ -290,7 +289,6 @@ READERS = (
     Reader("exposure-during-training.json, resumed", copy_of("run", "exposure-during-training.json"), read_watched, json=True),
     Reader("policy.toml", written("policy.toml", whole_policy), read_policy),
     Reader("endpoint.toml", written("endpoint.toml", ENDPOINT), read_endpoint),
-    Reader("utilities", written("utilities", "".join(f"{n}.5\n" for n in range(9))), lambda path: given_utility(str(path))),
     Reader("words.txt", written("words.txt", "apple\npear\nplum\n"), _read_words),
     Reader("texts.txt", written("texts.txt", "apple\r\npear\n\nplum"), _lines),
     Reader("index manifest.json", copy_of("index", "index/manifest.json"), _read_index, json=True),

@@ -50,8 +50,7 @@ class Report(Arguments, frozen=True, kw_only=True):
         out: The file to write (for png: a directory); default: report.html and so on.
         format: html, json, markdown, junit, sarif, or png for the figures.
         reveal: Show the texts of canaries and of what came out (html).
-        utility: Once for each RUN, in order: a number, a file with one number per line for each document, or own. Default: the validation
-            loss of each training.
+        loss: Once for each RUN, in order: a number, of which less is better. Default: the validation loss of each training.
         comparison: Directory for comparison.json: the differences with their significance, and the Pareto frontier.
         runs: Directories with results, such as a model's, or result files. Several models are compared; those with the same label are
             trainings of one kind with different seeds, as in plain=runs/a plain=runs/b, and RUN may then be a pattern.
@@ -61,7 +60,7 @@ class Report(Arguments, frozen=True, kw_only=True):
     out: Path | None = None
     format: ReportFormat = ReportFormat.HTML
     reveal: bool = False
-    utility: Annotated[list[str] | None, Part(title="Comparing models")] = None
+    loss: Annotated[list[float] | None, Part(title="Comparing models")] = None
     comparison: Annotated[Path | None, Part(title="Comparing models")] = None
 
 
@@ -69,11 +68,11 @@ def report(given: Report, session: Session) -> None:
     """Put the results of one or more runs on one page: the verdict, the findings, the figures and the record.
 
     The page is one file that loads nothing. What was not tested and what could not be measured is listed as such. Results of
-    several models become one report that compares them: utility against exposure. Runs with the same canaries are compared canary by
+    several models become one report that compares them: loss against exposure. Runs with the same canaries are compared canary by
     canary. Only several trainings on each side, given by labels, can show that one way of training is to be preferred.
     """
+    from coalmine.audits.comparison.measure import labeled_runs
     from coalmine.audits.comparison.records import COMPARISONS
-    from coalmine.audits.comparison.runs import labeled_runs
     from coalmine.audits.runs import read_runs
     from coalmine.reports.conclusion import reported
     from coalmine.storage.files import check_place
@@ -87,7 +86,7 @@ def report(given: Report, session: Session) -> None:
         check_place(target)
     labels, paths = labeled_runs(given.runs)
     runs, compared = read_runs(*paths), None
-    if any(labels) or given.utility or given.comparison is not None:
+    if any(labels) or given.loss or given.comparison is not None:
         compared = _compared(given, labels, paths, session)
         runs = (runs[0].with_added(COMPARISONS, compared), *runs[1:])
     reports = reported(runs)
@@ -110,19 +109,19 @@ def _compared(
     given: Report, labels: list[str | None], paths: list[Path], session: Session
 ) -> Located[Comparison]:
     """The runs compared with what was said of them, shown, and written where that is wanted."""
+    from coalmine.audits.comparison.measure import compare_runs
     from coalmine.audits.comparison.records import COMPARISONS
-    from coalmine.audits.comparison.report import comparison_in_words, pairs_table, runs_table
-    from coalmine.audits.comparison.runs import compare_runs
+    from coalmine.audits.comparison.report import PAIRS_TABLE, RUNS_TABLE, comparison_in_words
     from coalmine.evidence.run import Located
 
     directory = given.comparison
     if directory is not None:
         session.into(directory, COMPARISONS.file)
-    found = compare_runs(paths, labels=labels, utility=given.utility or ())
+    found = compare_runs(paths, labels=labels, loss=given.loss or ())
     session.say(
-        runs_table(found).terminal(found.runs),
+        RUNS_TABLE.terminal(found.runs),
         "",
-        pairs_table(found).terminal(found.pairs),
+        PAIRS_TABLE.terminal(found.pairs),
         "",
         *comparison_in_words(found),
     )

@@ -6,14 +6,39 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 from msgspec.structs import replace
+from scipy.optimize import brentq
+from scipy.stats import beta
 
-from audits.compared_runs import MANY, strategy_among
+from audits.compared_runs import MANY, strategy, strategy_among
 from coalmine.audits import compare_runs
 from coalmine.audits.comparison.measure import compare
-from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.statistics import paired_difference, unpaired_difference
 
 SPREAD = 0.4
+# Five of fifty references are no more surprising than any canary of this training.
+REFERENCES, BELOW = 50, 5
+
+
+def exposure_at(share):
+    """The exposure that such canaries exceed with this probability; each is between two references, at an end that a coin decides."""
+    ends = (beta(BELOW, REFERENCES - BELOW + 1), beta(BELOW + 1, REFERENCES - BELOW))
+    return -math.log2(brentq(lambda p: sum(end.cdf(p) for end in ends) / 2 - share, 1e-6, 1 - 1e-6))
+
+
+def test_the_limits_and_the_p_value_are_those_of_a_place_among_references():
+    few = strategy_among("few", np.full(12, BELOW - 0.5), np.arange(float(REFERENCES)))
+    other = exposure_at(0.98)  # one in fifty that the difference is no more than nothing
+    known = strategy("known", [other] * 12, template="pin {digits:9}")
+    found = compare([few, known])
+    # All canaries are at one place, so that all of the interval is the error of references.
+    median, [pair] = found.runs[0].exposure, found.pairs
+    assert median.value == pytest.approx(math.log2((REFERENCES + 1) / (BELOW + 1)), abs=0.2)
+    for estimate, shift in ((median, 0.0), (pair.exposure.estimate, other)):
+        assert estimate.low == pytest.approx(exposure_at(0.975) - shift, abs=0.06)
+        assert estimate.high == pytest.approx(exposure_at(0.025) - shift, abs=0.06)
+    assert pair.exposure.p_value == pytest.approx(2 * 0.02, rel=0.15)
+    [turned] = compare([known, few]).pairs
+    assert turned.exposure.estimate.low == pytest.approx(-pair.exposure.estimate.high, abs=0.06)
 
 
 def drawn(chance, *, references, canaries, better, correlation):
@@ -32,7 +57,7 @@ def true_exposure(better):
     return float(np.mean(bits)), float(np.median(bits))
 
 
-def coverage(trials, *, seed=0, paired=True, method="references", **setting):
+def coverage(trials, *, seed=0, paired=True, **setting):
     """Of the differences and medians that could be measured, the shares whose intervals have the truth, and that are significant.
 
     The first is that of intervals without the error of references.
@@ -46,7 +71,7 @@ def coverage(trials, *, seed=0, paired=True, method="references", **setting):
         if not paired:
             facts = [{"manifest": name, "indices": chance.integers(MANY, size=len(others))} for name in "ab"]
         runs = [
-            strategy_among(name, own[:, side], others[:, side], method=method, **facts[side])
+            strategy_among(name, own[:, side], others[:, side], **facts[side])
             for side, name in enumerate("ab")
         ]
         bits = [[result.exposure for result in run.exposure.results] for run in runs]
@@ -87,11 +112,8 @@ def width(runs):
     return pair.exposure.estimate.high - pair.exposure.estimate.low
 
 
-@pytest.mark.parametrize("method", ["references", "sampled"])
-def test_intervals_have_the_error_of_few_references(method):
-    before, after, median, _ = coverage(
-        60, method=method, references=30, canaries=12, better=(0.8, 0.0), correlation=0.9
-    )
+def test_intervals_have_the_error_of_few_references():
+    before, after, median, _ = coverage(60, references=30, canaries=12, better=(0.8, 0.0), correlation=0.9)
     assert before < 0.75
     assert after >= 0.93
     assert median >= 0.93
@@ -106,17 +128,14 @@ def test_runs_with_other_canaries_and_references_have_it_too():
     assert significant <= 0.07
 
 
-def test_the_error_that_two_runs_share_cancels_and_is_the_worst_where_it_is_not_known():
-    shared, unknown = two_runs(), two_runs(scored=False)
+def test_the_error_that_two_runs_share_cancels_and_is_not_measured_without_scores():
+    shared = two_runs()
     apart = [two_runs()[0], two_runs(indices=np.arange(1000, 1030))[1]]
-    assert width(shared) < width(apart) < width(unknown)
-    # References of one run and a sample of the other are not the same others.
-    different = [unknown[0], two_runs(scored=False, method="sampled")[1]]
-    assert width(different) < 0.9 * width(unknown)
-    # Scores that are not those of the others that were counted say nothing.
-    one, other = two_runs()
-    short = CandidateScores("f0", "reference", np.arange(29), np.zeros(29))
-    assert width([one._replace(others={"f0": short}), other]) == width([two_runs(scored=False)[0], other])
+    assert width(shared) < width(apart)
+    found = compare([two_runs()[0]._replace(others={}), shared[1]])
+    assert found.pairs[0].exposure is None
+    assert found.runs[0].exposure.status == "not_measured"
+    assert width(two_runs(method="sampled")) > 0
 
 
 def test_many_references_leave_the_interval_as_it_was():
@@ -137,5 +156,3 @@ def test_the_scores_of_references_are_read_from_the_results(tmp_path):
         exposures.save(tmp_path / run.name)
     paths = [tmp_path / run.name for run in runs]
     assert compare_runs(paths).pairs == compare(runs).pairs
-    (tmp_path / "a" / "scores.parquet").unlink()
-    assert compare_runs(paths).pairs == compare(two_runs(scored=False)).pairs

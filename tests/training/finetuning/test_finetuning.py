@@ -126,7 +126,7 @@ def test_reports_and_comparisons_know_how_it_was_trained(tuned, planted, tmp_pat
     assert run.finetuning == tuned.record
     assert run.validation_loss_bits == tuned.record.validation_loss_bits
     comparison = compare_runs([tmp_path / "0", tmp_path / "1"])
-    assert {one.utility.value for one in comparison.runs} == {tuned.record.validation_loss_bits}
+    assert {one.loss for one in comparison.runs} == {tuned.record.validation_loss_bits}
 
 
 @pytest.mark.parametrize(

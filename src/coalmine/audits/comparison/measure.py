@@ -1,4 +1,4 @@
-"""Comparison of trainings: differences in exposure with their significance, and the frontier of utility against exposure.
+"""Comparison of trainings: differences in exposure with their significance, and the frontier of loss against exposure.
 
 Formats are compared one by one: exposures in spaces of different size have no common median. The numbers are those of models that were
 audited already; nothing is measured here.
@@ -6,11 +6,16 @@ audited already; nothing is measured here.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import math
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from glob import glob
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -19,18 +24,23 @@ from coalmine.audits.comparison.records import (
     ComparedRun,
     Comparison,
     ComparisonOptions,
+    LossRelation,
     PairDifference,
     Strategy,
-    UtilityRelation,
 )
 from coalmine.audits.comparison.references import (
+    FloatArray,
     difference_errors,
-    is_among_others,
     widened_difference,
     widened_median,
 )
-from coalmine.audits.exposure.results import ExposureResult
-from coalmine.errors import InputError, NotMeasurableError
+from coalmine.audits.exposure.estimators import estimator_of
+from coalmine.audits.exposure.results import EXPOSURES, ExposureResult
+from coalmine.audits.membership.populations import load_source
+from coalmine.audits.runs import read_run
+from coalmine.errors import InputError, MissingExtraError, NotMeasurableError
+from coalmine.evidence.directories import audited_model
+from coalmine.evidence.run import Run, names_of
 from coalmine.formats.naming import format_name
 from coalmine.grouped import grouped
 from coalmine.records import Estimate
@@ -44,49 +54,12 @@ from coalmine.statistics.differences import (
 )
 from coalmine.statistics.intervals import median_estimate
 from coalmine.statistics.multiple_tests import adjusted_p_values
+from coalmine.storage.files import to_json
+from coalmine.training.finetuning.record import FinetuningRecord
 
-# With fewer references for each canary, their common error decides how sure a comparison is.
-_OTHERS_PER_CANARY = 10
-_OPEN = "{} exposures have no value, only a bound or none; measure them by the exact or guided method"
-Found = tuple[Difference | None, str | None]
-
-
-class _Format(NamedTuple):
-    """What is compared: the planted canaries of one format, and of no other."""
-
-    options: ComparisonOptions
-    template: str
-    # How a sentence says which format that is, where there are several.
-    named: str = ""
-
-    def planted(self, one: Strategy) -> list[ExposureResult]:
-        """The canaries of a training."""
-        of_format = {facts.format_id for facts in one.exposure.formats if facts.template == self.template}
-        return [
-            result
-            for result in one.exposure.results
-            if result.planted
-            and result.format_id in of_format
-            and self.options.repetitions in (None, result.repetitions)
-        ]
-
-    def most(self, runs: Sequence[Strategy]) -> float:
-        """The largest exposure that is possible."""
-        facts = (one for run in runs for one in run.exposure.formats)
-        return max(one.size_bits for one in facts if one.template == self.template)
-
-    def median(self, one: Strategy) -> Estimate:
-        """The median exposure; an unmeasured canary may have any value, and one with a lower bound any value above it."""
-        results, most = self.planted(one), self.most([one])
-        estimates = [result.estimate for result in results]
-        lows = [float((one.low if one.value is None else one.value) or 0.0) for one in estimates]
-        highs = [most if one.value is None else one.value for one in estimates]
-        most = max(most, *highs)
-        level: dict[str, Any] = {"most": most, "confidence": self.options.confidence}
-        found = median_estimate(lows, highs, **level)
-        return widened_median(
-            one, results, found, np.array(lows), np.array(highs), seed=self.options.seed, **level
-        )
+Results = Sequence[ExposureResult]
+# The planted canaries of one format, by the name of the training.
+Planted = Mapping[str, Results]
 
 
 def compare(
@@ -101,351 +74,412 @@ def compare(
     >>> compare([Strategy("a", read_exposures("a"), None), Strategy("b", read_exposures("b"), None)])  # doctest: +SKIP
     """
     asked = ComparisonOptions.of(options, changes)
-    if len(strategies) < 2:
-        raise InputError(f"comparing takes at least two runs, got {len(strategies)}; name another one")
-    asked.check()
-    sides = _sides(strategies)
-    templates = _templates(strategies, asked)
-    obstacles = _utility_obstacles(strategies, asked)
+    sides, by_format = _sides(strategies), _planted(strategies, asked)
+    warnings = _loss_obstacles(strategies)
+    placed = not warnings
     runs: list[ComparedRun] = []
     pairs: list[PairDifference] = []
-    strata: list[str] = []
-    for template in templates:
-        of_format = _Format(asked, template, f", on `{format_name(template)}`" if len(templates) > 1 else "")
-        present = [one for one in strategies if of_format.planted(one)]
-        first, *others = (Counter(r.repetitions for r in of_format.planted(one)) for one in present)
-        mixed = any(other != first for other in others)
-        if mixed:
-            strata.append(
-                f"the runs had canaries of different repetitions{of_format.named}, so their medians cannot be compared and there is no "
-                "frontier; choose some with --repetitions"
+    for template, planted in by_format.items():
+        present = [one for one in strategies if one.name in planted]
+        medians = {one.name: _median(one, planted[one.name], template, asked) for one in present}
+        same = _of_same_repetitions(planted.values())
+        if not same:
+            warnings.append(
+                f"the runs had canaries of different repetitions of `{format_name(template)}`, so their medians cannot be compared and "
+                "there is no frontier; choose some with repetitions"
             )
-        places = {} if obstacles or mixed else _places(sides, of_format)
-        runs += [_compared(one, places, of_format) for one in present]
-        pairs += [_pair(*two, sides, of_format) for two in itertools.combinations(sides, 2)]
-    single = any(pair.unit == "canaries" for pair in pairs)
+        places = _places(sides, medians) if placed and same else {}
+        runs += [
+            ComparedRun(
+                name=one.name,
+                side=one.side,
+                template=template,
+                manifest_sha256=one.exposure.manifest_sha256,
+                canaries=len(planted[one.name]),
+                exposure=medians[one.name],
+                loss=one.loss,
+                dominated_by=_better(places, one.side or one.name),
+            )
+            for one in present
+        ]
+        pairs += [
+            _tested(*names, [sides[name] for name in names], planted, template, asked)
+            for names in itertools.combinations(sides, 2)
+        ]
     adjusted = iter(adjusted_p_values([pair.exposure.p_value for pair in pairs if pair.exposure is not None]))
+    pairs = [
+        pair if pair.exposure is None else _concluded(pair, next(adjusted), asked.confidence)
+        for pair in pairs
+    ]
+    about = grouped((warning, one.name) for one in strategies for warning in one.exposure.warnings)
+    warnings += [f"{', '.join(names)}: {warning}" for warning, names in about.items()]
+    if any(pair.unit == "canaries" for pair in pairs):
+        warnings.append(SAME_RUNS)
     return Comparison(
-        **msgspec.structs.asdict(asked),
-        runs=tuple(runs),
-        pairs=tuple(
-            _concluded(pair, None if pair.exposure is None else next(adjusted), asked, len(templates) > 1)
-            for pair in pairs
-        ),
-        warnings=(
-            *obstacles,
-            *strata,
-            *_warnings(strategies, runs, single=single),
-            *((SAME_RUNS,) if single else ()),
-        ),
+        **msgspec.structs.asdict(asked), runs=tuple(runs), pairs=tuple(pairs), warnings=tuple(warnings)
     )
 
 
 def _sides(strategies: Sequence[Strategy]) -> dict[str, list[Strategy]]:
     """The runs of each side, by its name; a run without one is a side of its own."""
-    sides: dict[str, list[Strategy]] = {}
-    named = {one.side for one in strategies if one.side is not None}
-    for one in strategies:
-        if one.side is None and one.name in named:
-            raise InputError(
-                f"{one.name!r} is both a run without a label and the label of others; give it a label too"
-            )
-        sides.setdefault(one.side or one.name, []).append(one)
+    sides = grouped((one.side or one.name, one) for one in strategies)
     if len(sides) < 2:
         raise InputError(
-            f"comparing takes at least two sides, got {', '.join(sides) or 'none'}; name a run of another one"
+            f"comparing takes at least two runs of different labels, got {len(sides)}; name another one"
         )
+    for name, runs in sides.items():
+        if len(runs) > 1 and None in [one.side for one in runs]:
+            raise InputError(
+                f"{name!r} is both a run without a label and the label of others; give it a label too"
+            )
     return sides
 
 
-def _templates(strategies: Sequence[Strategy], options: ComparisonOptions) -> list[str]:
-    """The formats of planted canaries, in order of appearance; a run without any canaries is rejected."""
-    found: dict[str, None] = {}
+def _planted(strategies: Sequence[Strategy], options: ComparisonOptions) -> dict[str, Planted]:
+    """The planted canaries of each training by format, in order of appearance; a training without any is refused."""
+    found: dict[str, dict[str, list[ExposureResult]]] = {}
     for one in strategies:
-        own = {
-            facts.template: None
-            for facts in one.exposure.formats
-            if _Format(options, facts.template).planted(one)
-        }
+        templates = {facts.format_id: facts.template for facts in one.exposure.formats}
+        own = [
+            r
+            for r in one.exposure.results
+            if r.planted and options.repetitions in {None, r.repetitions} and r.format_id in templates
+        ]
         if not own:
             which = "" if options.repetitions is None else f" that were planted {options.repetitions} times"
             raise InputError(
                 f"{one.name} has no canaries{which} among its exposures; name a run with planted canaries, or other repetitions"
             )
-        found |= own
-    return list(found)
+        for template, results in grouped((templates[r.format_id], r) for r in own).items():
+            found.setdefault(template, {})[one.name] = results
+    return dict(found)
 
 
-def _utility_obstacles(strategies: Sequence[Strategy], options: ComparisonOptions) -> list[str]:
+def _loss_obstacles(strategies: Sequence[Strategy]) -> list[str]:
     """Why no run can be placed in the figure."""
-    found = []
-    missing = [one.name for one in strategies if one.utility is None]
-    if missing:
-        found.append(
-            f"there is no {options.utility_name} for {', '.join(missing)}, so there is no frontier; give it with --utility"
-        )
-    if not _on_same_ground(strategies):
-        found.append(
-            "the validation losses were measured on different documents or in different tokens, so they cannot be compared and "
-            "there is no frontier; measure all models on the same documents and give --utility"
-        )
-    return found
+    if missing := [one.name for one in strategies if one.loss is None]:
+        return [f"there is no loss for {', '.join(missing)}, so there is no frontier; give it with --loss"]
+    if _on_same_ground(strategies):
+        return []
+    problem = (
+        "the validation losses were measured on different documents or in different tokens, so they cannot be compared and there is no "
+        "frontier; measure all models on the same documents and give --loss"
+    )
+    return [problem]
 
 
 def _on_same_ground(strategies: Sequence[Strategy]) -> bool:
-    """Whether utilities can be compared: those that say what they were measured on say the same."""
-    return len({one.utility.measured_on for one in strategies if one.utility is not None} - {None}) <= 1
+    """Whether losses can be compared: those that say what they were measured on say the same."""
+    return len({one.measured_on for one in strategies} - {None}) <= 1
 
 
-def _warnings(strategies: Sequence[Strategy], runs: Sequence[ComparedRun], *, single: bool) -> list[str]:
-    found = []
-    for template in dict.fromkeys(run.template for run in runs):
-        own = [run for run in runs if run.template == template]
-        if len({run.methods for run in own}) > 1:
-            methods = "; ".join(f"{run.name}: {', '.join(run.methods)}" for run in own)
-            found.append(f"exposure was measured by different methods ({methods}), whose errors differ")
-    shared = [
-        one.name
-        for one in strategies
-        if any(
-            is_among_others(r) and r.estimate.n < _OTHERS_PER_CANARY * len(one.exposure.results)
-            for r in one.exposure.results
-        )
-    ]
-    if shared:
-        found.append(
-            f"the canaries of {', '.join(shared)} were compared with fewer than ten references or samples for each: all of them share "
-            "the error of those, which widens the intervals; draw more, or measure by the exact or guided method"
-        )
-    about = grouped((warning, one.name) for one in strategies for warning in one.exposure.warnings)
-    found += [f"{', '.join(names)}: {warning}" for warning, names in about.items()]
-    if single and any(run.utility is not None and run.utility.low is None for run in runs):
-        found.append(
-            "a single number for utility has no interval, so how sure its differences are is not known; give --utility a file with "
-            "one number for each document"
-        )
-    return found
+def _of_same_repetitions(rows: Sequence[Results] | Any) -> bool:
+    """Whether all trainings have as many canaries with each number of repetitions."""
+    first, *others = (Counter(r.repetitions for r in own) for own in rows)
+    return all(other == first for other in others)
 
 
-def _places(sides: Mapping[str, Sequence[Strategy]], asked: _Format) -> dict[str, tuple[float, float]]:
-    """For each side that has both: its loss, lower being better, and its median exposure; of several trainings, the means."""
+def _most(runs: Sequence[Strategy], template: str) -> float:
+    """The largest exposure that is possible."""
+    return max(
+        facts.size_bits for one in runs for facts in one.exposure.formats if facts.template == template
+    )
+
+
+def _median(one: Strategy, results: Results, template: str, asked: ComparisonOptions) -> Estimate:
+    """The median exposure; an unmeasured canary may have any value, and one with a lower bound any value above it."""
+    estimates, most = [result.estimate for result in results], _most([one], template)
+    lows = np.array([float((it.low if it.value is None else it.value) or 0.0) for it in estimates])
+    highs = np.array([most if it.value is None else it.value for it in estimates])
+    most = max(most, float(highs.max()))
+    found = median_estimate(lows, highs, most=most, confidence=asked.confidence)
+    try:
+        return widened_median(one, results, found, lows, highs, most, asked.seed)
+    except NotMeasurableError as problem:
+        return Estimate.not_measured("median", str(problem), len(results))
+
+
+def _places(
+    sides: Mapping[str, Sequence[Strategy]], medians: Mapping[str, Estimate]
+) -> dict[str, tuple[float, float]]:
+    """For each side that has both: its loss and its median exposure; of several trainings, the means."""
     places = {}
     for name, runs in sides.items():
-        own = [one for one in runs if asked.planted(one)]
-        known = [
-            (None if one.utility is None else one.utility.estimate.value, asked.median(one).value)
-            for one in own
-        ]
-        if own and all(None not in both for both in known):
+        own = [(one.loss, medians[one.name].value) for one in runs if one.name in medians]
+        known = [(loss, middle) for loss, middle in own if loss is not None and middle is not None]
+        if own and len(known) == len(own):
             loss, middle = (float(np.mean(column)) for column in zip(*known, strict=True))
-            places[name] = (-loss if asked.options.higher_is_better else loss, middle)
+            places[name] = (loss, middle)
     return places
 
 
-def _compared(one: Strategy, places: Mapping[str, tuple[float, float]], asked: _Format) -> ComparedRun:
-    own, results = places.get(one.side or one.name), asked.planted(one)
-    better = [
-        name
-        for name, place in places.items()
-        if own is not None and place != own and place[0] <= own[0] and place[1] <= own[1]
-    ]
-    return ComparedRun(
-        name=one.name,
-        side=one.side,
-        format_id=results[0].format_id,
-        template=asked.template,
-        manifest_sha256=one.exposure.manifest_sha256,
-        weights_sha256=one.exposure.model.get("weights_sha256"),
-        exposures_sha256=one.exposures_sha256,
-        methods=tuple(sorted({result.method for result in results})),
-        canaries=len(results),
-        exposure=asked.median(one),
-        utility=None if one.utility is None else one.utility.estimate,
-        on_frontier=None if own is None else not better,
-        dominated_by=tuple(better),
+def _better(places: Mapping[str, tuple[float, float]], side: str) -> tuple[str, ...] | None:
+    """The sides that are no worse in both and better in one."""
+    if (own := places.get(side)) is None:
+        return None
+    return tuple(
+        name for name, place in places.items() if place != own and place[0] <= own[0] and place[1] <= own[1]
     )
 
 
-def _pair(first: str, second: str, sides: Mapping[str, Sequence[Strategy]], asked: _Format) -> PairDifference:
-    one, other = sides[first], sides[second]
-    rows = [[asked.planted(run) for run in side] for side in (one, other)]
-    exposure, problem = _of_sides(one, other, rows, asked)
-    by_repetitions = {}
-    levels = sorted(set.intersection(*({r.repetitions for r in row} for side in rows for row in side)))
-    for level in levels if len(levels) > 1 else []:
-        own = [[[r for r in row if r.repetitions == level] for row in side] for side in rows]
-        found, _ = _of_sides(one, other, own, asked)
-        if found is not None:
-            by_repetitions[str(level)] = found
-    relation, words = utility_relation(one, other, asked.options)
-    planted = [r for side in rows for row in side for r in row]
+def _tested(
+    first: str,
+    second: str,
+    sides: Sequence[Sequence[Strategy]],
+    planted: Planted,
+    template: str,
+    asked: ComparisonOptions,
+) -> PairDifference:
+    """A pair with its difference in exposure, or why there is none; it is not yet concluded."""
+    relation, words = loss_relation(*sides, asked)
+    found, statement = None, f"loss: {words}"
+    try:
+        found = _difference(sides, planted, template, asked)
+    except NotMeasurableError as problem:
+        statement = f"{first} against {second}, on `{format_name(template)}`: the difference in exposure could not be measured: {problem}"
     return PairDifference(
         first=first,
         second=second,
-        format_id=planted[0].format_id,
-        template=asked.template,
-        unit="canaries" if len(one) == len(other) == 1 else "trainings",
-        trainings=(len(one), len(other)),
-        exposure=exposure,
-        problem=problem,
-        adjusted_p_value=None,
-        by_repetitions=by_repetitions,
-        utility_relation=relation,
-        utility_statement=f"{asked.options.utility_name}: {words}",
-        statement="",
+        template=template,
+        trainings=(len(sides[0]), len(sides[1])),
+        exposure=found,
+        loss_relation=relation,
+        statement=statement,
     )
 
 
-def _of_sides(
-    first: Sequence[Strategy],
-    second: Sequence[Strategy],
-    rows: Sequence[Sequence[Sequence[ExposureResult]]],
-    asked: _Format,
-) -> Found:
-    """The difference of two sides, by the canaries `rows` of each of their runs; or why there is none."""
-    runs = [run for side in rows for run in side]
-    without = [run.name for run, row in zip((*first, *second), runs, strict=True) if not row]
-    if without:
-        return None, f"there are no such canaries in {', '.join(without)}"
-    alone = len(first) == len(second) == 1
-    if not alone and min(len(first), len(second)) < FEWEST_RUNS:
-        return None, (
-            f"with {len(first)} against {len(second)} trainings it cannot be known how much a seed matters on the smaller side; train "
-            f"at least {FEWEST_RUNS} on each"
+def _difference(
+    sides: Sequence[Sequence[Strategy]], planted: Planted, template: str, asked: ComparisonOptions
+) -> Difference:
+    """The difference of two sides in exposure; refused where there is none."""
+    runs, fewest = [one for side in sides for one in side], min(map(len, sides))
+    if without := [one.name for one in runs if one.name not in planted]:
+        raise NotMeasurableError(f"there are no such canaries in {', '.join(without)}")
+    rows = [planted[one.name] for one in runs]
+    if len(runs) > 2 and fewest < FEWEST_RUNS:
+        raise NotMeasurableError(
+            f"with {fewest} training it cannot be known how much a seed matters; train at least {FEWEST_RUNS} on each side"
         )
-    open_ones = sum(result.exposure is None for run in runs for result in run)
-    if open_ones:
-        # Leaving them out would leave out those that are best remembered.
-        return None, _OPEN.format(open_ones)
-    if alone:
-        return _of_canaries((first[0], second[0]), (rows[0][0], rows[1][0]), asked)
-    kinds = [Counter(result.repetitions for result in run) for run in runs]
-    if any(kind != kinds[0] for kind in kinds):
-        return None, (
-            "the trainings had canaries of different repetitions, so their means cannot be compared; choose some with --repetitions"
+    # Leaving them out would leave out those that are best remembered.
+    if unknown := sum(result.exposure is None for row in rows for result in row):
+        raise NotMeasurableError(
+            f"{unknown} exposures have no value, only a bound or none; measure them by the exact or guided method"
         )
-    means = [[float(np.mean(_values(run))) for run in side] for side in rows]
-    try:
-        most = asked.most([*first, *second])
-        return run_difference(*means, most=most, confidence=asked.options.confidence), None
-    except NotMeasurableError as problem:
-        return None, str(problem)
+    most = _most(runs, template)
+    if len(runs) == 2:
+        return _of_canaries(runs, rows, most, asked)
+    if not _of_same_repetitions(rows):
+        raise NotMeasurableError(
+            "the trainings had canaries of different repetitions, so their means cannot be compared; choose some with repetitions"
+        )
+    means = [[float(np.mean(_values(planted[one.name]))) for one in side] for side in sides]
+    return run_difference(*means, most=most, confidence=asked.confidence)
 
 
 def _of_canaries(
-    runs: tuple[Strategy, Strategy],
-    results: tuple[Sequence[ExposureResult], Sequence[ExposureResult]],
-    asked: _Format,
-) -> Found:
+    runs: Sequence[Strategy], results: Sequence[Results], most: float, asked: ComparisonOptions
+) -> Difference:
     """The difference of two trainings over their canaries: paired where these are the same."""
     one, other = results
+    # By how much the difference moves with each exposure.
+    parts: list[FloatArray]
     test: Callable[..., Difference]
     if runs[0].exposure.manifest_sha256 == runs[1].exposure.manifest_sha256:
         same = {r.canary_id: r for r in other}
         one = [r for r in one if r.canary_id in same]
         other = [same[r.canary_id] for r in one]
         if not one:
-            return None, "the runs have no canary in common"
+            raise NotMeasurableError("the runs have no canary in common")
         counted = f"{len(one)} pair{'s' if len(one) > 1 else ''}"
         test = partial(paired_difference, _values(one), _values(other))
-        # By how much the difference moves with each exposure.
-        parts = ([1 / len(one)] * len(one), [-1 / len(one)] * len(one))
+        parts = [np.full(len(one), 1 / len(one)), np.full(len(one), -1 / len(one))]
     else:
-        sides = [grouped((r.repetitions, r) for r in side) for side in results]
-        common = sorted(sides[0].keys() & sides[1].keys())
+        strata = [grouped((r.repetitions, r) for r in row) for row in results]
+        common = sorted(strata[0].keys() & strata[1].keys())
         if not common:
-            return None, "the runs have other canaries, of other repetitions, which cannot be compared"
-        test = partial(unpaired_difference, *([_values(side[key]) for key in common] for side in sides))
-        sizes = [(len(sides[0][key]), len(sides[1][key])) for key in common]
-        weights = [m * n / (m + n) for m, n in sizes]
-        shares = [weight / sum(weights) for weight in weights]
-        parts = (
-            [share / m for share, (m, _) in zip(shares, sizes, strict=True) for _ in range(m)],
-            [-share / n for share, (_, n) in zip(shares, sizes, strict=True) for _ in range(n)],
-        )
-        one, other = ([r for key in common for r in side[key]] for side in sides)
+            raise NotMeasurableError(
+                "the runs have other canaries, of other repetitions, which cannot be compared"
+            )
+        test = partial(unpaired_difference, *([_values(side[key]) for key in common] for side in strata))
+        sizes = np.array([[len(side[key]) for key in common] for side in strata])
+        shares = sizes.prod(axis=0) / sizes.sum(axis=0)
+        shares /= shares.sum()
+        parts = [np.repeat(sign * shares / own, own) for sign, own in zip((1, -1), sizes, strict=True)]
+        one, other = ([r for key in common for r in side[key]] for side in strata)
         counted = f"{len(one)} against {len(other)}"
-    options, most = asked.options, asked.most(runs)
-    again = partial(test, most=most, seed=options.seed)
-    found = again(confidence=options.confidence)
-    errors = difference_errors(runs, (one, other), parts, options.seed)
-    if errors is not None:
-        found = widened_difference(found, errors, again, most, counted, confidence=options.confidence)
-    return found, None
+
+    def again(confidence: float) -> Difference:
+        return test(most=most, seed=asked.seed, confidence=confidence)
+
+    errors = difference_errors(runs, (one, other), parts, asked.seed)
+    if errors is None:
+        return again(asked.confidence)
+    return widened_difference(again, errors, most, asked.confidence, counted)
 
 
-def _values(results: Sequence[ExposureResult]) -> list[float]:
+def _values(results: Results) -> list[float]:
     return [r.exposure or 0.0 for r in results]
 
 
-def utility_relation(
+def loss_relation(
     first: Sequence[Strategy], second: Sequence[Strategy], options: ComparisonOptions
-) -> tuple[UtilityRelation, str]:
-    """How the utilities of two sides compare over their trainings or, of single ones, over documents; and why."""
-    measures = [[one.utility for one in side if one.utility is not None] for side in (first, second)]
-    values = [[one.estimate.value for one in side if one.estimate.value is not None] for side in measures]
-    alone = len(first) == len(second) == 1
+) -> tuple[LossRelation, str]:
+    """How the losses of two sides compare, over their trainings where there are several; and why."""
+    values = [[one.loss for one in side if one.loss is not None] for side in (first, second)]
     if sum(map(len, values)) < len(first) + len(second):
-        return "not known", f"not known for {'both' if alone else 'all trainings'}"
+        return "not known", "not known for all"
     if not _on_same_ground([*first, *second]):
         return "not known", "measured on different documents or in different tokens"
-    numbers = f"{np.mean(values[0]):.4g} and {np.mean(values[1]):.4g}{'' if alone else ' on average'}"
-    confidence = options.confidence
-    estimate: Estimate | None = None
-    if not alone:
-        try:
-            estimate = run_difference(*values, confidence=confidence, unit="").estimate
-        except NotMeasurableError:
-            return "not told apart", f"not told apart ({numbers}, without an interval)"
-    else:
-        documents = [side[0].documents for side in measures]
-        if documents[0] is not None and documents[1] is not None and len(documents[0]) == len(documents[1]):
-            estimate = paired_difference(documents[0], documents[1], confidence=confidence, unit="").estimate
     low = high = values[0][0] - values[1][0]
-    limits = f"{numbers}, without an interval"
-    if estimate is not None and estimate.low is not None and estimate.high is not None:
-        low, high = estimate.low, estimate.high
-        limits = f"{numbers}, difference {low:.3g} to {high:.3g} at {100 * confidence:g}%"
+    words = f"{np.mean(values[0]):.4g} and {np.mean(values[1]):.4g}"
+    if len(first) == len(second) == 1:
+        words += ", without an interval"
+    else:
+        try:
+            found = run_difference(*values, confidence=options.confidence, unit="").estimate
+        except NotMeasurableError:
+            return "not told apart", f"not told apart ({words} on average, without an interval)"
+        low, high = found.low or 0.0, found.high or 0.0
+        words += f" on average, difference {low:.3g} to {high:.3g} at {100 * options.confidence:g}%"
     within = options.equal_within
     if -within <= low and high <= within:
-        return "equal", f"equal within {within:g} ({limits})"
+        return "equal", f"equal within {within:g} ({words})"
     if low <= 0 <= high:
-        return "not told apart", f"not told apart ({limits})"
-    first_wins = (low > 0) == options.higher_is_better
-    return "first better" if first_wins else "second better", f"different ({limits})"
+        return "not told apart", f"not told apart ({words})"
+    return ("second better" if low > 0 else "first better"), f"different ({words})"
 
 
-def _concluded(
-    pair: PairDifference, p_value: float | None, options: ComparisonOptions, several: bool
-) -> PairDifference:
-    """A pair with its p-value among all, and the conclusion in one sentence, which names the format if there are `several`."""
-    named = f", on `{format_name(pair.template)}`" if several else ""
-    statement = _conclusion(pair, p_value, options.confidence, named)
-    return msgspec.structs.replace(pair, adjusted_p_value=p_value, statement=statement)
-
-
-def _conclusion(pair: PairDifference, p_value: float | None, confidence: float, named: str) -> str:
-    """The conclusion about a pair.
+def _concluded(pair: PairDifference, p_value: float, confidence: float) -> PairDifference:
+    """A pair with its p-value among all, and the conclusion in one sentence.
 
     Only a difference over several trainings on each side is a reason to prefer a way of training. A difference of two
     models says only which of these two exposes less.
     """
-    names = f"{pair.first} and {pair.second}{named}"
-    if pair.exposure is None or p_value is None:
-        return f"{names}: the difference in exposure could not be measured: {pair.problem}"
+    if pair.exposure is None:
+        return pair
     difference = pair.exposure.estimate
-    more, less = (pair.first, pair.second) if (difference.value or 0) > 0 else (pair.second, pair.first)
+    less, more = (pair.second, pair.first) if (difference.value or 0) > 0 else (pair.first, pair.second)
+    better = {"first better": pair.first, "second better": pair.second}.get(pair.loss_relation)
     if p_value > 1 - confidence:
-        why = f"p = {p_value:.2g}, {difference.n} {pair.unit}"
-        return f"{names}: no difference in exposure is shown ({why}); {pair.utility_statement}"
+        conclusion = "no difference in exposure is shown"
+    elif pair.unit == "canaries":
+        conclusion = f"of these two models, {less} exposes less"
+        conclusion += "" if better is None else f", and {better} has the better loss"
+    elif pair.loss_relation == "equal" or better == less:
+        conclusion = f"prefer {less}"
+    elif better == more:
+        conclusion = f"a trade, because {less} exposes less and {more} has the better loss"
+    else:
+        conclusion = f"{less} exposes less, and whether that costs loss is open"
     adjusted = "" if p_value == pair.exposure.p_value else f" (adjusted {p_value:.2g})"
-    said = f"{pair.first} against {pair.second}{named}: {difference.statement}{adjusted}; {pair.utility_statement}"
-    better = {"first better": pair.first, "second better": pair.second}.get(pair.utility_relation)
-    if pair.unit == "canaries":
-        beside = {less: ", and has the better utility", more: f", and {more} has the better utility"}
-        return f"{said}: of these two models, {less} exposes less{beside.get(better or '', '')}"
-    if pair.utility_relation == "equal" or better == less:
-        return f"{said}: prefer {less}"
-    if better == more:
-        return f"{said}: a trade, because {less} exposes less and {more} has the better utility"
-    return f"{said}: {less} exposes less, and whether it costs utility is open"
+    said = (
+        f"{pair.first} against {pair.second}, on `{format_name(pair.template)}`: {difference.statement}{adjusted}; {pair.statement}: "
+        f"{conclusion}"
+    )
+    return msgspec.structs.replace(pair, adjusted_p_value=p_value, statement=said)
+
+
+def compare_runs(
+    runs: Sequence[str | os.PathLike[str]],
+    options: ComparisonOptions | None = None,
+    *,
+    labels: Sequence[str | None] = (),
+    loss: Sequence[float] = (),
+    **changes: Any,
+) -> Comparison:
+    """Compare runs by the results below their directories; the fields of `ComparisonOptions` can be given as keywords.
+
+    `labels` has one entry per run, in their order: runs with the same one are trainings of one kind, which differ by their seeds, and
+    None is a kind of its own. `loss` has one number per run; without it, it is the validation loss of each run's training.json or
+    finetuning.json.
+
+    >>> compare_runs(["plain", "private"], loss=[2.41, 2.63]).pairs[0].loss_relation  # doctest: +SKIP
+    'first better'
+    """
+    asked = ComparisonOptions.of(options, changes)
+    for name, given in (("labels", labels), ("losses", loss)):
+        if given and len(given) != len(runs):
+            raise InputError(f"there are {len(runs)} runs and {len(given)} {name}; give one for each run")
+    if not all(map(math.isfinite, loss)):
+        raise InputError("a loss must be a finite number; check what was measured")
+    read, strategies = [read_run(run) for run in runs], []
+    seen: dict[tuple[str | None, str], str] = {}
+    for place, (name, run) in enumerate(zip(names_of(read), read, strict=True)):
+        one = _strategy(name, run)._replace(side=labels[place] if labels else None)
+        if loss:
+            one = one._replace(loss=float(loss[place]), measured_on=None)
+        # One model that is named as two trainings would make their spread look too small.
+        weights = one.exposure.model.get("weights_sha256")
+        if one.side is not None and weights and seen.setdefault((one.side, str(weights)), name) != name:
+            raise InputError(
+                f"{name} is the same model as another one of {one.side!r}, so they are not two trainings; train with another seed"
+            )
+        strategies.append(one)
+    return compare(strategies, asked)
+
+
+def compare_exposed(runs: Sequence[Run]) -> Comparison | None:
+    """A comparison of those runs that have exposures of planted canaries; None if there are fewer than two."""
+    strategies = [
+        _strategy(name, run)
+        for name, run in zip(names_of(runs), runs, strict=True)
+        if (exposure := run.first(EXPOSURES)) is not None
+        and any(result.planted for result in exposure.results)
+    ]
+    return compare(strategies) if len(strategies) > 1 else None
+
+
+def labeled_runs(given: Sequence[str]) -> tuple[list[str | None], list[Path]]:
+    """The labels and paths of runs as they are named: `RUN`, or `LABEL=RUN`, where RUN may be a pattern such as `runs/plain-*`."""
+    labels: list[str | None] = []
+    paths: list[Path] = []
+    for text in given:
+        label, equals, rest = text.partition("=")
+        if not equals or not label or Path(text).exists():
+            labels.append(None)
+            paths.append(Path(text))
+            continue
+        # An existing path is taken literally, whatever characters it has; Path.glob takes no absolute patterns.
+        matched = [Path(rest)] if Path(rest).exists() else [Path(one) for one in sorted(glob(rest))]  # noqa: PTH207
+        # The audit directory beside a model is read with it, and is not a run of its own.
+        found = [one for one in matched if audited_model(one) not in matched]
+        if not found:
+            raise InputError(f"{text!r} names no run: nothing matches {rest!r}; give LABEL=RUN")
+        labels += [label] * len(found)
+        paths += found
+    return labels, paths
+
+
+def _strategy(name: str, run: Run) -> Strategy:
+    """What a run exposes, and the validation loss of its own training."""
+    if not run.all(EXPOSURES):
+        raise NotMeasurableError(
+            f"{name} has no exposures to compare; run `coalmine expose` on it first, with the same canaries as the others"
+        )
+    path, exposure = run.all(EXPOSURES)[0]
+    used = {facts.format_id: estimator_of(facts.method) for facts in exposure.formats}
+    kinds = {format_id: one.keeps for format_id, one in used.items() if one.among_others}
+    try:
+        candidates = load_source(path).candidates if kinds else ()
+    except MissingExtraError:
+        candidates = ()
+    others = {one.format_id: one for one in candidates if one.kind == kinds.get(one.format_id)}
+    return Strategy(name, exposure, run.validation_loss_bits, others, measured_on=_ground(run))
+
+
+def _ground(run: Run) -> str | None:
+    """What decides which documents and which tokens the validation loss of a run is of."""
+    if (record := run.training or run.finetuning) is None:
+        return None
+    options = record.options
+    held_out: Any = record.validation_sha256
+    if held_out is msgspec.UNSET:
+        held_out = [record.data_sha256, options.holdout, options.seed]
+    if isinstance(record, FinetuningRecord):
+        tokens: list[Any] = [record.base.tokenizer_sha256, record.context, record.window]
+    else:
+        # All words outside the vocabulary are one token, and the vocabulary is that of the training data.
+        words = [record.options.vocabulary, record.data_sha256] if record.options.tokens == "words" else []
+        tokens = [record.options.tokens, *words]
+    fields = None if record.fields is msgspec.UNSET else record.fields
+    return hashlib.sha256(to_json([held_out, tokens, fields])).hexdigest()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.audits.comparison.records import Strategy
-from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.audits.exposure.estimators import estimator_of
 from coalmine.audits.exposure.results import ExposureResult
+from coalmine.errors import NotMeasurableError
 from coalmine.randomness import arrays
 from coalmine.records import Estimate
 from coalmine.records.estimate import rounded_down, rounded_up
-from coalmine.statistics.differences import Difference
+from coalmine.statistics.differences import Difference, difference_words
 
 FloatArray = NDArray[np.float64]
 # How often others are drawn in their place; a p-value that includes their error is at least twice one over this number.
@@ -30,42 +30,15 @@ _LIKE_OTHERS = "the references or samples of a run are independent draws, and ot
 class _Among(NamedTuple):
     """The canaries of one format, among the references or samples of one run."""
 
-    method: str
     # The places of the canaries among all that were asked about, and their exposures.
     places: NDArray[np.int64]
     values: FloatArray
-    # How many others there are, and how many of them are no more surprising than each canary.
-    n: int
+    # How many of the others are no more surprising than each canary.
     counts: NDArray[np.int64]
+    # The order of the others, from the least surprising on.
+    order: NDArray[np.int64]
     # The largest exposure that is possible.
     most: float
-    scores: CandidateScores | None
-
-
-def _among_others(run: Strategy, results: Sequence[ExposureResult]) -> dict[tuple[str, int], _Among]:
-    """The canaries that were placed among others, by template; the number distinguishes formats with the same template."""
-    found: dict[tuple[str, int], _Among] = {}
-    for number, facts in enumerate(run.exposure.formats):
-        places = [
-            place for place, r in enumerate(results) if r.format_id == facts.format_id and is_among_others(r)
-        ]
-        if not places:
-            continue
-        method, n = results[places[0]].method, results[places[0]].estimate.n
-        scores = run.others.get(facts.format_id)
-        if scores is not None and (estimator_of(method).keeps, n) != (scores.kind, len(scores.indices)):
-            scores = None
-        earlier = sum(other.template == facts.template for other in run.exposure.formats[:number])
-        found[facts.template, earlier] = _Among(
-            method=method,
-            places=np.array(places),
-            values=np.array([results[place].exposure or 0.0 for place in places]),
-            n=n,
-            counts=np.array([_count(results[place]) for place in places], dtype=np.int64),
-            most=facts.size_bits,
-            scores=scores,
-        )
-    return found
 
 
 def is_among_others(result: ExposureResult) -> bool:
@@ -73,44 +46,59 @@ def is_among_others(result: ExposureResult) -> bool:
     return estimator_of(result.method).among_others and result.estimate.status != "not_measured"
 
 
-def _count(result: ExposureResult) -> int:
-    if result.rank is not None:
-        return result.rank - 1
-    if result.exposure is None:
-        return 0
-    return round(result.estimate.n / math.exp2(result.exposure)) - int(
-        estimator_of(result.method).among == "references"
-    )
+def _among_others(
+    run: Strategy, results: Sequence[ExposureResult]
+) -> Iterator[tuple[tuple[str, ...], _Among]]:
+    """The canaries that were placed among others, after what says which others these are."""
+    for facts in run.exposure.formats:
+        own = [
+            (place, r)
+            for place, r in enumerate(results)
+            if r.format_id == facts.format_id and is_among_others(r)
+        ]
+        if not own:
+            continue
+        scores, (_, first) = run.others.get(facts.format_id), own[0]
+        if scores is None or (estimator_of(first.method).keeps, first.estimate.n) != (
+            scores.kind,
+            len(scores.indices),
+        ):
+            raise NotMeasurableError(
+                f"the scores of the references or samples of {run.name} are not there, so their error is not known; keep scores.parquet "
+                "beside its exposure.json, or measure by the exact or guided method"
+            )
+        bits = np.sort(scores.log_perplexities_bits)
+        yield (
+            (facts.template, *scores.indices.astype(str).tolist()),
+            _Among(
+                np.array([place for place, _ in own]),
+                np.array([r.exposure or 0.0 for _, r in own]),
+                np.searchsorted(bits, [r.log_perplexity_bits for _, r in own], side="right"),
+                np.argsort(np.argsort(scores.log_perplexities_bits, kind="stable")),
+                facts.size_bits,
+            ),
+        )
 
 
 def difference_errors(
     runs: Sequence[Strategy],
     results: Sequence[Sequence[ExposureResult]],
-    parts: Sequence[Sequence[float]],
+    parts: Sequence[FloatArray],
     seed: int,
 ) -> FloatArray | None:
     """Draws of how far off a difference is because of references, in bits; None where no canary was placed among any.
 
-    `results` are those of the two runs, and `parts` by how much the difference moves with each.
+    `results` are those of the two runs, and `parts` by how much the difference moves with each. Runs with the same references share
+    their error.
     """
     chance = arrays(seed, "differences", "references")
-    groups = [_among_others(run, own) for run, own in zip(runs, results, strict=True)]
+    groups = [dict(_among_others(run, own)) for run, own in zip(runs, results, strict=True)]
     total = np.zeros(_DRAWS)
     for key in sorted(groups[0].keys() | groups[1].keys()):
-        sides = [group[key] for group in groups if key in group]
-        weights = [np.array(part) for part, group in zip(parts, groups, strict=True) if key in group]
-        known = [side.scores.indices.astype(str).tolist() for side in sides if side.scores is not None]
-        shared = len(known) == 2 and known[0] == known[1]
-        draws = _exposure_draws(sides, chance) if shared else [_exposure_draws([s], chance)[0] for s in sides]
-        # How far each draw moves the difference, in which each canary has its part.
-        errors = [
-            (drawn - side.values) @ part[side.places]
-            for side, drawn, part in zip(sides, draws, weights, strict=True)
-        ]
-        if len(sides) == 2 and len(known) < 2 and sides[0].method == sides[1].method:
-            # They may be the same others, and how their errors correlate is unknown: the worst case is taken.
-            errors = [chance.permutation(np.sort(errors[0]) + np.sort(errors[1]))]
-        total += np.sum(errors, axis=0)
+        sides = [(group[key], part) for group, part in zip(groups, parts, strict=True) if key in group]
+        draws = _exposure_draws([side for side, _ in sides], chance)
+        for (side, part), drawn in zip(sides, draws, strict=True):
+            total += (drawn - side.values) @ part[side.places]
     return total if any(groups) else None
 
 
@@ -121,13 +109,8 @@ def _exposure_draws(sides: Sequence[_Among], chance: np.random.Generator) -> lis
     over their sum. A canary lies somewhere between two others; a coin decides at which end, as Clopper-Pearson takes both.
     """
     edges = [np.unique(side.counts) for side in sides]
-    places = [np.arange(sides[0].n)]
-    if len(sides) == 2:
-        places = [
-            np.argsort(np.argsort(s.scores.log_perplexities_bits, kind="stable")) for s in sides if s.scores
-        ]
     # Others that lie between the same canaries on all sides count together.
-    cells = [np.searchsorted(edge, place, side="right") for edge, place in zip(edges, places, strict=True)]
+    cells = [np.searchsorted(edge, side.order, side="right") for edge, side in zip(edges, sides, strict=True)]
     kinds, sizes = np.unique(np.stack(cells), axis=1, return_counts=True)
     shares = chance.standard_gamma(sizes, (_DRAWS, len(sizes)))
     last = chance.standard_exponential((_DRAWS, 1))
@@ -151,49 +134,36 @@ def _error_limits(errors: FloatArray, outside: float) -> tuple[float, float]:
 
 
 def widened_difference(
-    found: Difference,
-    errors: FloatArray,
-    again: Callable[..., Difference],
-    most: float,
-    counted: str,
-    *,
-    confidence: float,
+    again: Callable[[float], Difference], errors: FloatArray, most: float, confidence: float, counted: str
 ) -> Difference:
-    """A difference whose interval and p-value include the error of references; `again` gives it at another confidence.
+    """A difference whose interval and p-value include the error of references; `again` gives it at any confidence.
 
     Both errors are independent, so the distances to the limits add as squares do.
     """
+    found = again(confidence)
     value = found.estimate.value or 0.0
 
     def limits(level: float) -> tuple[float, float]:
-        estimate = found.estimate if level == confidence else again(confidence=level).estimate
+        estimate = again(level).estimate
         down, up = _error_limits(errors, (1.0 - level) / 2.0)
         low = value - math.hypot(value - (estimate.low or 0.0), down)
         high = value + math.hypot((estimate.high or 0.0) - value, up)
         return max(-most, low), min(most, high)
 
-    def has_zero(level: float) -> bool:
-        low, high = limits(level)
-        return low <= 0.0 <= high
-
-    # The p-value is the least share outside at which the interval excludes 0.
-    low_p, high_p = found.p_value, 1.0
-    middle = 1.0 - confidence
+    # The p-value is the least share outside at which the interval excludes 0; it agrees with the interval at `confidence`.
+    low_p, high_p, middle = found.p_value, 1.0, 1.0 - confidence
     while high_p > low_p * _P_VALUE_FACTOR:
         if not low_p < middle < high_p:
             middle = math.sqrt(low_p * high_p)
-        low_p, high_p = (middle, high_p) if has_zero(1.0 - middle) else (low_p, middle)
+        low, high = limits(1.0 - middle)
+        low_p, high_p = (middle, high_p) if low <= 0.0 <= high else (low_p, middle)
     low, high = limits(confidence)
-    shown = (math.floor(low * 100) / 100, math.ceil(high * 100) / 100)
-    if value < 0:
-        shown = (-shown[1], -shown[0])
     estimate = msgspec.structs.replace(
         found.estimate,
         method=f"{found.estimate.method} with the error of references",
         low=low,
         high=high,
-        statement=f"{abs(value):.2f} bits {'less' if value < 0 else 'more'} ({100 * confidence:g}% interval {shown[0]:.2f} to "
-        f"{shown[1]:.2f}), p = {high_p:.2g}, {counted}",
+        statement=difference_words(value, (low, high), confidence, high_p, counted, "bits"),
         assumptions=(*found.estimate.assumptions, _LIKE_OTHERS),
     )
     least = max(found.least_p_value, 2.0 / (_DRAWS + 1))
@@ -207,29 +177,26 @@ def widened_median(
     lows: FloatArray,
     highs: FloatArray,
     most: float,
-    *,
-    confidence: float,
     seed: int,
 ) -> Estimate:
     """A median whose interval includes the error of references."""
-    groups = _among_others(run, results)
-    if not groups:
+    groups = [group for _, group in _among_others(run, results)]
+    if not groups or found.confidence is None:
         return found
     chance = arrays(seed, "medians", "references")
     rows = np.tile(lows, (_DRAWS, 1))
-    for group in groups.values():
+    for group in groups:
         rows[:, group.places] = _exposure_draws([group], chance)[0]
     drawn, middles = np.median(rows, axis=1), (float(np.median(lows)), float(np.median(highs)))
-    outside = (1.0 - confidence) / 2.0
+    outside = (1.0 - found.confidence) / 2.0
     down, up = _error_limits(drawn - middles[0], outside)[0], _error_limits(drawn - middles[1], outside)[1]
     low = max(0.0, middles[0] - math.hypot(middles[0] - (found.low or 0.0), down))
     high = min(most, middles[1] + math.hypot((found.high or 0.0) - middles[1], up))
-    limits = f"{rounded_down(low)} to {rounded_up(high)}"
     return msgspec.structs.replace(
         found,
         low=low,
         high=high,
-        statement=f"median {'' if found.value is not None else 'at least '}{middles[0]:.2f} bits ({100 * confidence:g}% interval "
-        f"{limits}) of {found.n}",
+        statement=f"median of {found.n}: {'' if found.value is not None else 'at least '}{middles[0]:.2f} bits "
+        f"({100 * found.confidence:g}% interval {rounded_down(low)} to {rounded_up(high)})",
         assumptions=(*found.assumptions, _LIKE_OTHERS),
     )
