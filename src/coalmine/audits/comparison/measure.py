@@ -231,7 +231,7 @@ def _tested(
     asked: ComparisonOptions,
 ) -> PairDifference:
     """A pair with its difference in exposure, or why there is none; it is not yet concluded."""
-    relation, words = loss_relation(*sides, asked)
+    relation, words = loss_relation(sides, asked)
     found, statement = None, f"loss: {words}"
     try:
         found = _difference(sides, planted, template, asked)
@@ -322,17 +322,18 @@ def _values(results: Results) -> list[float]:
 
 
 def loss_relation(
-    first: Sequence[Strategy], second: Sequence[Strategy], options: ComparisonOptions
+    sides: Sequence[Sequence[Strategy]], options: ComparisonOptions
 ) -> tuple[LossRelation, str]:
     """How the losses of two sides compare, over their trainings where there are several; and why."""
-    values = [[one.loss for one in side if one.loss is not None] for side in (first, second)]
-    if sum(map(len, values)) < len(first) + len(second):
+    values = [[one.loss for one in side if one.loss is not None] for side in sides]
+    runs = [one for side in sides for one in side]
+    if any(one.loss is None for one in runs):
         return "not known", "not known for all"
-    if not _on_same_ground([*first, *second]):
+    if not _on_same_ground(runs):
         return "not known", "measured on different documents or in different tokens"
     low = high = values[0][0] - values[1][0]
     words = f"{np.mean(values[0]):.4g} and {np.mean(values[1]):.4g}"
-    if len(first) == len(second) == 1:
+    if len(runs) == 2:
         words += ", without an interval"
     else:
         try:
