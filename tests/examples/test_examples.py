@@ -81,7 +81,8 @@ def test_a_checkpoint_is_audited_in_one_call(tmp_path):
     from coalmine import findings_of, read_run
 
     review = audit_checkpoint.main(tmp_path, size=18_000, epochs=10)
-    assert {one.name for one in review.steps if one.tested} == {"scan", "secrets", "recitation", "documents"}
+    tested = {one.name for one in review.steps if one.tested}
+    assert tested == {"scan", "secrets-exposure", "secrets-extraction", "recitation", "documents"}
     # How much is asked depends on the clock, and that repeated numbers are memorized does not.
     codes = {one.code for one in findings_of(read_run(tmp_path / "audit")) if one.status == "found"}
     assert codes & {"CM701", "CM702", "CM703"}

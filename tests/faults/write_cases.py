@@ -274,7 +274,7 @@ def _audits():
         ("audit", "model-1", "--data", "notes.txt", "--minutes", "1", "-o", "out"),
         # The plan is written before and after each step.
         unfinished=("unfinished*", "review.json", "tokenizer.json", "shard-*"),
-        pairs=(("secrets/exposure/exposure.json", "secrets/exposure/scores.parquet"),),
+        pairs=(("secrets-exposure/exposure.json", "secrets-exposure/scores.parquet"),),
         without=("vl_convert",),
         changes=("still clock",),
         most=8,

@@ -4,16 +4,17 @@ import contextlib
 import json
 import os
 import random
+from unittest import mock
 
 import pytest
 
 from cli.in_process import run
-from coalmine import CanarySet, ScriptedModel, audit, check, parse_policy, read_run, verify_run
+from coalmine import CanarySet, ScriptedModel, audit, read_run, verify_run
 from coalmine.audits import PROVENANCES, RECITATIONS, REVIEWS
-from coalmine.audits.whole import auditing, canaries
-from coalmine.audits.whole.subject import Speeds, Timing
+from coalmine.audits.whole import auditing, steps
+from coalmine.audits.whole.records import Speeds
 from coalmine.corpus import Fields
-from coalmine.errors import InputError, MissingExtraError, ModelError, NotMeasurableError
+from coalmine.errors import InputError, MissingExtraError, ModelError
 from coalmine.progress import Silent
 from coalmine.reports.conclusion import reported
 
@@ -40,22 +41,18 @@ WORDS = [
 CHARACTERS = "abcdefghijklmnopqrstuvwxyz 0123456789-"
 # The one secret of the training data, which has it three times.
 PHONE, SECRET = "713-853-4921", "call the cat at 713-853-4921 and say when the rain fell under seven trees"
-STEPS = (
-    "scan",
-    "secrets",
-    "recitation",
-    "documents",
-    "users",
-    "canaries-exposure",
-    "canaries-extraction",
-    "canaries-membership",
-)
 SPEEDS = Speeds(lines=100.0, steps=1e5)
 
 
-def still(speeds=SPEEDS):
-    """A clock that stands still, and speeds that are known."""
-    return Timing(clock=lambda: 0.0, measure=lambda _model, _texts: speeds)
+def timed(clock=lambda: 0.0, speeds=SPEEDS):
+    """A clock that stands still or is set, and speeds that are known."""
+    return mock.patch.multiple(auditing, clock=clock, measure=lambda *_: speeds)
+
+
+@pytest.fixture(autouse=True)
+def still():
+    with timed():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -75,22 +72,22 @@ def world(tmp_path_factory):
 
 
 def everything(at, out, model, **others):
-    return audit(
-        model,
-        at / "train.jsonl",
-        out,
-        held_out=at / "held-out.jsonl",
-        canaries=CanarySet.of("pin {digits:2}", ["pin 49"], references=20),
-        fields=Fields(user="user"),
-        **{"minutes": 1, "timing": still(), **others},
-    )
+    canaries = CanarySet.of("pin {digits:2}", ["pin 49"], references=20)
+    given = {
+        "held_out": at / "held-out.jsonl",
+        "canaries": canaries,
+        "fields": Fields(user="user"),
+        "minutes": 1,
+    }
+    return audit(model, at / "train.jsonl", out, **given | others)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def whole(world, tmp_path_factory):
     at, made = world
     out = tmp_path_factory.mktemp("whole") / "audit"
-    return out, everything(at, out, made())
+    with timed():
+        return out, everything(at, out, made())
 
 
 def results(out):
@@ -104,8 +101,7 @@ def results(out):
 
 def test_every_step_is_run_that_something_was_given_for(whole):
     out, review = whole
-    assert [(one.name, one.status) for one in review.steps] == [(name, "done") for name in STEPS]
-    assert review.finished
+    assert {one.name: one.status for one in review.steps} == {one.name: "done" for one in steps.STEPS}
     assert REVIEWS.load(out) == review
     run = read_run(out)
     assert run.first(RECITATIONS).sequences > 0
@@ -123,7 +119,6 @@ def test_the_first_screen_says_what_leaks_and_what_to_do(whole):
     assert answers["Did it memorize secrets of its data?"].answer == "Yes, and they can be extracted"
     assert answers["What should I do?"].answer == "Do not release it"
     assert "What was not tested?" not in answers
-    assert "can be told from other text" in (out / "report.html").read_text()
 
 
 def test_secrets_are_in_no_file_that_others_can_read(whole):
@@ -134,33 +129,22 @@ def test_secrets_are_in_no_file_that_others_can_read(whole):
     assert PHONE not in (out / "report.html").read_text() + (out / "review.json").read_text()
 
 
-def test_the_results_can_be_checked_against_a_policy(whole):
-    out, _ = whole
-    policy = parse_policy('require = ["recitation", "provenance"]\n[recitation]\nrate_at_most = 0.5\n')
-    assert check(read_run(out), policy).exit_code in {0, 1, 2}
-
-
 def test_what_was_not_given_is_said_on_the_page(world, tmp_path):
     at, made = world
-    review = audit(made(), at / "train.jsonl", tmp_path / "audit", minutes=1, timing=still())
+    review = audit(made(), at / "train.jsonl", tmp_path / "audit", minutes=1)
     left_out = {one.name: one.why for one in review.steps if one.status == "not_applicable"}
     assert left_out["documents"] == "no held-out text was given to compare with (--held-out)"
-    assert left_out["users"] == "it was not said which field names the user of a text (--field user=NAME)"
     assert left_out["canaries-exposure"] == "no manifest of planted canaries was given (--canaries)"
     (found,) = reported([read_run(tmp_path / "audit")])
     assert found.conclusion.sentence == (
         "1 of 1 tested secrets can be read out of the model. It recites training data, which without a baseline may be "
         "text that any model guesses."
     )
-    (left_out,) = [one for one in found.findings if one.key == "steps.left_out"]
-    assert "no held-out text was given" in left_out.evidence
     assert "Did it memorize the canaries?" not in {one.question for one in found.conclusion.answers}
     reasons = {one.key: one.evidence for one in found.findings if one.status == "not_tested"}
+    assert "no held-out text was given" in reasons["steps.left_out"]
     assert "Membership of training documents: no held-out text" in reasons["missing.provenance"]
-    assert (
-        "Exposure of canaries: no manifest of planted canaries was given (--canaries)"
-        in reasons["missing.exposure"]
-    )
+    assert "Exposure of canaries: no manifest of planted" in reasons["missing.exposure"]
 
 
 class Stopping(Silent):
@@ -206,8 +190,8 @@ def test_an_audit_that_is_stopped_resumes_and_ends_with_the_same_results(world, 
     at, made = world
     stop(at, tmp_path / "audit", made(), title)
     # Speeds that would give another plan: the one that was made is followed.
-    slower = still(Speeds(lines=1.0, steps=1.0))
-    review = everything(at, tmp_path / "audit", made(), timing=slower)
+    with timed(speeds=Speeds(lines=1.0, steps=1.0)):
+        review = everything(at, tmp_path / "audit", made())
     assert [one.settings for one in review.steps] == [one.settings for one in whole[1].steps]
     assert results(tmp_path / "audit") == results(whole[0])
 
@@ -216,9 +200,8 @@ def test_steps_that_have_their_results_are_not_repeated(world, whole):
     at, made = world
     out, _ = whole
     model, before = made(), results(out)
-    again = everything(at, out, model)
+    everything(at, out, model)
     assert model.calls == 0
-    assert again.finished
     assert results(out) == before
 
 
@@ -233,62 +216,50 @@ class Late(Silent):
         if task.startswith(self._title):
             self.now = self._then
 
-    def timing(self, speeds=SPEEDS):
-        return Timing(clock=lambda: self.now, measure=lambda _model, _texts: speeds)
+    def timed(self, speeds=SPEEDS):
+        return timed(lambda: self.now, speeds)
 
 
 def test_more_inputs_and_more_time_add_what_was_missing(world, tmp_path):
     at, made = world
     late, slow = Late("reading the held-out", 59.0), Speeds(lines=5.0, steps=1e5)
+    given = {"held_out": at / "held-out.jsonl"}
 
-    def run(timing=None, **others):
-        return audit(
-            made(),
-            at / "train.jsonl",
-            tmp_path / "audit",
-            timing=timing or still(slow),
-            **{"minutes": 1, **others},
-        )
+    def run(**others):
+        return audit(made(), at / "train.jsonl", tmp_path / "audit", **{"minutes": 1, **others})
 
-    first, held_out = run(), at / "held-out.jsonl"
-    assert first.step("documents").status == "not_applicable"
-    second = run(late.timing(slow), held_out=held_out, progress=late)
-    assert second.step("documents").status == "no_time"
-    assert second.step("documents").why.startswith("it would take about ")
-    third = run(held_out=held_out, minutes=60)
-    assert third.step("documents").status == "done"
+    with timed(speeds=slow):
+        first = run()
+    with late.timed(slow):
+        second = run(progress=late, **given)
+    third = run(minutes=60, **given)
+    found = [review.step("documents") for review in (first, second, third)]
+    assert [one.status for one in found] == ["not_applicable", "no_time", "done"]
+    assert found[1].why.startswith("it would take about ")
     assert third.step("recitation") == first.step("recitation")
-
-
-def test_a_step_of_seconds_is_run_though_those_before_took_longer_than_planned(world, tmp_path):
-    at, made = world
-    late = Late("Membership of training", 48.0)
-    review = everything(at, tmp_path / "audit", made(), progress=late, timing=late.timing())
-    assert [one.status for one in review.steps] == ["done"] * len(STEPS)
 
 
 def test_a_step_whose_time_is_up_ends_and_resumes_with_more(world, whole, tmp_path):
     at, made = world
     late = Late("Recitation", 1000.0)
-    review = everything(at, tmp_path / "audit", made(), progress=late, timing=late.timing())
+    with late.timed():
+        review = everything(at, tmp_path / "audit", made(), progress=late)
     stopped = review.step("recitation")
     assert stopped.status == "no_time"
     assert stopped.why.startswith("the time was up before it was finished")
-    assert review.finished
-    assert {one.status for one in review.steps[2:]} <= {"no_time", "done"}
+    assert "running" not in {one.status for one in review.steps}
     again = everything(at, tmp_path / "audit", made(), minutes=100)
     assert again.step("recitation").status == "done"
-    assert results(tmp_path / "audit") == results(whole[0])
+    assert results(tmp_path / "audit").keys() == results(whole[0]).keys()
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"data": "missing.jsonl"}, "the training data .*missing.jsonl is not a file"),
+        ({"data": "missing.jsonl"}, "missing.jsonl is not a file"),
         ({"held_out": "train.jsonl"}, "is the training data itself"),
         ({"held_out": "copy.jsonl"}, "every document of the held-out text .* is in the training data"),
         ({"minutes": 0}, "minutes must be more than 0"),
-        ({"minutes": 0.0001}, "too short for any step: the shortest, .*; give --minutes 1$"),
     ],
 )
 def test_inputs_that_cannot_be_used_are_refused_in_a_sentence(world, tmp_path, changes, said):
@@ -302,52 +273,21 @@ def test_inputs_that_cannot_be_used_are_refused_in_a_sentence(world, tmp_path, c
             tmp_path / "audit",
             held_out=at / given["held_out"],
             minutes=given["minutes"],
-            timing=still(),
         )
     assert not (tmp_path / "audit").exists()
 
 
-def test_secrets_that_were_found_are_not_taken_for_canaries(world, whole, tmp_path):
-    found = whole[0] / "secrets" / "exposure" / "secrets.json"
-    with pytest.raises(InputError, match="is one of secrets that were found, and not of planted ones"):
-        audit(world[1](), world[0] / "train.jsonl", tmp_path / "audit", canaries=found, timing=still())
-
-
-def test_the_directory_of_another_audit_is_refused(world, whole):
+def test_the_directory_of_another_audit_is_refused(world, whole, tmp_path):
     at, _ = world
     out, before = whole[0], results(whole[0])
-    with pytest.raises(InputError, match=r"holds an audit of something else \(the model differs\)"):
+    with pytest.raises(InputError, match=r"holds an audit of something else \(model differs\)"):
         everything(at, out, ScriptedModel(CHARACTERS))
-    with pytest.raises(InputError, match=r"the held-out text differs"):
-        audit(world[1](), at / "train.jsonl", out, timing=still(), fields=Fields(user="user"))
+    with pytest.raises(InputError, match=r"held_out differs"):
+        audit(world[1](), at / "train.jsonl", out, fields=Fields(user="user"))
     assert results(out) == before
-
-
-def test_a_directory_with_other_results_is_refused(world, tmp_path):
-    at, made = world
-    (tmp_path / "audit" / "recitation").mkdir(parents=True)
-    with pytest.raises(InputError, match=r"has results of something else \(recitation\)"):
-        audit(made(), at / "train.jsonl", tmp_path / "audit", timing=still())
-
-
-class WithoutProbabilities:
-    """A model that only writes."""
-
-    def __init__(self):
-        own = ScriptedModel(CHARACTERS)
-        self.name, self.tokenizer, self.context, self.resolution_bits = (
-            "writer",
-            own.tokenizer,
-            own.context,
-            1e-9,
-        )
-        self.describe, self.generate = own.describe, own.generate
-
-
-def test_a_model_without_probabilities_is_refused(world, tmp_path):
-    at, _ = world
-    with pytest.raises(NotMeasurableError, match="the model writer gives no probabilities"):
-        audit(WithoutProbabilities(), at / "train.jsonl", tmp_path / "audit")
+    (tmp_path / "recitation").mkdir()
+    with pytest.raises(InputError, match="has results of something else"):
+        audit(world[1](), at / "train.jsonl", tmp_path)
 
 
 class Silenced(ScriptedModel):
@@ -363,8 +303,7 @@ def silenced():
     return Silenced(CHARACTERS)
 
 
-def test_where_nothing_could_be_tested_every_answer_says_so(world, tmp_path, monkeypatch):
-    monkeypatch.setattr(auditing, "Timing", still)
+def test_where_nothing_could_be_tested_every_answer_says_so(world, tmp_path):
     out = tmp_path / "audit"
     ended = run(
         *("audit", "python:audits.whole.test_auditing:silenced", "--data", world[0] / "train.jsonl"),
@@ -375,7 +314,6 @@ def test_where_nothing_could_be_tested_every_answer_says_so(world, tmp_path, mon
     assert ended.code == 2
     assert said in ended.said
     assert said in (out / "report.html").read_text()
-    assert "What was tested shows no leak" not in ended.said + (out / "report.html").read_text()
     assert said in run("report", out, "--format", "markdown", "-o", tmp_path / "report.md").said
 
 
@@ -383,8 +321,8 @@ def test_a_step_whose_package_is_not_installed_is_left_out_and_says_which(world,
     def missing(*_, **__):
         raise MissingExtraError("the scan for secrets", "phonenumbers", "secrets")
 
-    monkeypatch.setattr(canaries, "scan", missing)
-    review = audit(world[1](), world[0] / "train.jsonl", tmp_path / "audit", minutes=1, timing=still())
+    monkeypatch.setattr(steps, "scan", missing)
+    review = audit(world[1](), world[0] / "train.jsonl", tmp_path / "audit", minutes=1)
     assert review.step("scan").status == "not_applicable"
     assert "coalmine[secrets]" in review.step("scan").why
     assert review.step("recitation").tested

@@ -4,134 +4,47 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from coalmine.audits.exposure.results import EXPOSURES
-from coalmine.audits.extraction.results import VERIFIED
-from coalmine.audits.membership.records import MEMBERSHIPS
-from coalmine.audits.provenance.records import PROVENANCES
-from coalmine.audits.recitation.records import RECITATIONS
+from coalmine.audits.exposure.results import duration
 from coalmine.audits.runs import read_runs
-from coalmine.audits.whole import canaries, texts
-from coalmine.audits.whole.records import REVIEWS, Review, ReviewOptions, StepRecord
-from coalmine.audits.whole.running import AuditRun, AuditStep
+from coalmine.audits.whole.records import REVIEWS, Review, ReviewOptions, Speeds, StepRecord
+from coalmine.audits.whole.steps import STEPS, AuditStep, Plan, StepRun
 from coalmine.audits.whole.subject import (
-    Inputs,
     ModelOrPlace,
-    Models,
-    Speeds,
     Subject,
-    Timing,
     gather,
     load_models,
+    measure,
     read_inputs,
 )
 from coalmine.corpus.files.documents import Fields
 from coalmine.corpus.planting.manifest import CanarySet
-from coalmine.corpus.secrets.results import SCANS
 from coalmine.engines.engine import Engine, open_engine
 from coalmine.engines.scheduling import PooledEngine
-from coalmine.errors import InputError
+from coalmine.errors import InputError, MissingExtraError, ModelError, ModelOutputError, NotMeasurableError
 from coalmine.models.options import LoadOptions
 from coalmine.progress import Progress, Silent
 from coalmine.reports.page.html import report_page
 from coalmine.storage.directories import sole_use
 from coalmine.storage.files import check_places, no_empty_directory, write_bytes
 
-# What an audit does, in the order in which it does it. A further step is a row.
-STEPS = (
-    # First, since the secrets are planned by what it finds.
-    AuditStep(
-        name=canaries.SCAN_FOLDER,
-        title="Scan for secrets",
-        audits=(),
-        share=0.5,
-        files=(SCANS.file,),
-        plan=canaries.plan_scan,
-        run=canaries.run_scan,
-        asked=canaries.scanned,
-    ),
-    AuditStep(
-        name="secrets",
-        title="Secrets in the training data",
-        audits=("secrets",),
-        share=4.0,
-        files=(f"exposure/{EXPOSURES.file}", f"extraction/{VERIFIED.file}"),
-        obstacles=(canaries.no_secrets, canaries.no_probabilities),
-        plan=canaries.plan_secrets,
-        run=canaries.run_secrets,
-    ),
-    AuditStep(
-        name="recitation",
-        title="Recitation of training text",
-        audits=("recitation",),
-        share=3.0,
-        files=(RECITATIONS.file,),
-        obstacles=(texts.no_sequences,),
-        plan=texts.plan_recitation,
-        run=texts.run_recitation,
-        asked=texts.recited,
-    ),
-    AuditStep(
-        name="documents",
-        title="Membership of training documents",
-        audits=("provenance",),
-        share=2.0,
-        files=(PROVENANCES.file,),
-        obstacles=(texts.no_held_out, texts.no_view),
-        plan=lambda subject, seconds: texts.plan_comparison(subject, "document", seconds),
-        run=lambda subject, *asked: texts.run_comparison(subject, "document", *asked),
-    ),
-    AuditStep(
-        name="users",
-        title="Provenance of users",
-        audits=("provenance",),
-        share=2.0,
-        files=(PROVENANCES.file,),
-        obstacles=(texts.no_users, texts.no_view),
-        plan=lambda subject, seconds: texts.plan_comparison(subject, "user", seconds),
-        run=lambda subject, *asked: texts.run_comparison(subject, "user", *asked),
-    ),
-    AuditStep(
-        name=canaries.EXPOSURE_FOLDER,
-        title="Exposure of canaries",
-        audits=("exposure",),
-        share=3.0,
-        files=(EXPOSURES.file,),
-        obstacles=(canaries.no_canaries, canaries.no_probabilities, canaries.no_frame),
-        plan=lambda subject, seconds: canaries.exposing(subject, canaries.planted(subject), seconds),
-        run=lambda subject, *asked: canaries.expose_these(subject, canaries.planted(subject), *asked),
-    ),
-    AuditStep(
-        name="canaries-extraction",
-        title="Extraction of canaries",
-        audits=("extraction",),
-        share=2.0,
-        files=(VERIFIED.file,),
-        obstacles=(canaries.no_canaries, canaries.no_search),
-        plan=lambda subject, seconds: canaries.searching(subject, canaries.planted(subject), seconds),
-        run=lambda subject, *asked: canaries.search_these(subject, canaries.planted(subject), *asked),
-    ),
-    AuditStep(
-        name="canaries-membership",
-        title="Membership of canaries",
-        audits=("membership",),
-        share=0.1,
-        files=(MEMBERSHIPS.file,),
-        obstacles=(canaries.no_canaries, canaries.no_probabilities),
-        plan=canaries.plan_membership,
-        run=canaries.run_membership,
-    ),
-)
 REPORT_FILE = "report.html"
 # How much faster several workers are than one, for each of them: they share the memory of one machine.
 WORTH_OF_A_WORKER = 0.7
-# What may be given later, and what messages call it.
-_ADDED = {"held_out": "held-out text", "canaries": "canaries"}
+# What is planned with, of all that is given: a step may take longer than the speeds say, and the report takes a while too.
+PLANNED_SHARE = 0.8
+# What is left of the time for the report, in seconds; and the least that a step may take, whatever is left.
+REPORTING, LEAST = 10.0, 3.0
+# What ends a step and not the audit: the others may still have an answer.
+_NO_ANSWER = (NotMeasurableError, ModelError, ModelOutputError, MissingExtraError)
+Clock = Callable[[], float]
+clock: Clock = time.monotonic
 
 
 def audit(
@@ -149,7 +62,6 @@ def audit(
     engine: Engine | str | None = None,
     progress: Progress | None = None,
     record: Callable[[Review], None] | None = None,
-    timing: Timing | None = None,
     **changes: Any,
 ) -> Review:
     """Test what a model remembers of its training data, as far as the inputs and the time allow, and write one report page.
@@ -173,62 +85,98 @@ def audit(
         engine: where the models are asked, such as "processes:4"; without it, in this process.
         progress: is told about each step, and how much time is left.
         record: is called with the review before the page is written.
-        timing: how time and speeds are measured.
         changes: fields of `ReviewOptions`.
     """
     given = ReviewOptions.of(options, changes)
     given.check()
-    folder, timing, progress = Path(out), timing or Timing(), progress or Silent()
-    began = timing.clock()
+    folder, progress, began = Path(out), progress or Silent(), clock()
+    training, other = Path(data), None if held_out is None else Path(held_out)
+    fields = fields or Fields()
     with contextlib.ExitStack() as held:
         held.enter_context(no_empty_directory(folder))
-        inputs = read_inputs(data, held_out, canaries, fields, index)
+        planted, hashes = read_inputs(training, other, canaries)
         check_places(folder, REVIEWS.file, REPORT_FILE)
-        models = load_models(model, reference, folder, loading)
+        asked, compared = load_models(model, reference, folder, loading)
         held.enter_context(sole_use(folder))
-        opened = held.enter_context(open_engine(engine))
-        review = _begun(folder, models, inputs, given)
+        running = held.enter_context(open_engine(engine))
+        review = _begun(
+            folder,
+            Review(
+                model=asked.describe(),
+                reference=None if compared is None else compared.describe(),
+                data_sha256=hashes,
+                minutes=given.minutes,
+                settings={"seed": given.seed}
+                | {f"field {role}": name for role, name in fields.named().items()},
+                steps=tuple(StepRecord(name=one.name, title=one.title, audits=one.audits) for one in STEPS),
+            ),
+        )
         spent = review.prepared_seconds + sum(one.seconds or 0.0 for one in review.steps)
-        subject, review = _subject(review, models, inputs, folder, opened, timing, progress)
-        prepared = review.prepared_seconds + timing.clock() - began
-        review = AuditRun(
-            review=msgspec.structs.replace(review, prepared_seconds=round(prepared, 1)),
-            steps=STEPS,
-            subject=subject,
-            engine=opened,
+        sample, apart, warnings = gather(training, other, fields, given.seed, progress)
+        if not review.speeds:
+            progress.start("Measuring the speed of the model", None)
+            texts = [user.texts[0] for user in sample.sample]
+            models = {"model": asked, "reference": compared}
+            speeds = {role: measure(one, texts) for role, one in models.items() if one is not None}
+            review = msgspec.structs.replace(review, speeds=speeds)
+            progress.finish()
+        review = msgspec.structs.replace(
+            review,
+            warnings=warnings,
+            prepared_seconds=round(review.prepared_seconds + clock() - began, 1),
+        )
+        workers = WORTH_OF_A_WORKER * running.pool.workers if isinstance(running, PooledEngine) else 1.0
+        subject = Subject(
+            model=asked,
+            reference=compared,
+            data=training,
+            hashes=hashes,
+            canaries=planted,
+            fields=fields,
+            index=None if index is None else Path(index),
+            training=sample,
+            held_out=apart,
+            speeds=_faster(review.speeds["model"], workers),
+            reference_speeds=_faster(review.speeds.get("reference", Speeds()), workers),
+            folder=folder,
+            seed=given.seed,
+        )
+        review = run_steps(
+            review,
+            STEPS,
+            subject,
+            engine=running,
             progress=progress,
-            clock=timing.clock,
             began=began - spent,
             save=lambda found: REVIEWS.save(folder, found),
-        ).finished()
+        )
         if record is not None:
             record(review)
         write_bytes(folder / REPORT_FILE, report_page(read_runs(folder)).encode())
     return review
 
 
-def _begun(folder: Path, models: Models, inputs: Inputs, options: ReviewOptions) -> Review:
+def _faster(speeds: Speeds, workers: float) -> Speeds:
+    times = max(1.0, workers)
+    return Speeds(lines=speeds.lines and times * speeds.lines, steps=speeds.steps and times * speeds.steps)
+
+
+def _begun(folder: Path, new: Review) -> Review:
     """The review with the steps that were begun, if the directory has one, which must be of the same model and data."""
-    new = Review(
-        model=models.model.describe(),
-        reference=None if models.reference is None else models.reference.describe(),
-        data_sha256=inputs.hashes,
-        minutes=options.minutes,
-        settings={"seed": options.seed, "fields": dict(inputs.fields.named())},
-        steps=tuple(
-            StepRecord(name=one.name, title=one.title, audits=one.audits, status="planned") for one in STEPS
-        ),
-    )
     path = folder / REVIEWS.file
     if not path.is_file():
-        for step in STEPS:
-            if (folder / step.name).exists() and step.audits:
-                raise InputError(
-                    f"{folder} has results of something else ({step.name}), and no {REVIEWS.file} of an audit; choose another directory"
-                )
+        if any((folder / one.name).exists() for one in new.steps):
+            raise InputError(
+                f"{folder} has results of something else, and no {REVIEWS.file} of an audit; choose another directory"
+            )
         return new
     found = REVIEWS.load(path)
-    other = _difference(found, new)
+    # Held-out text, canaries and fields may be added.
+    before, now = (
+        {"model": one.model, "reference": one.reference or "none", **one.data_sha256, **one.settings}
+        for one in (found, new)
+    )
+    other = next((what for what, value in before.items() if now.get(what) != value), None)
     if other is not None:
         raise InputError(
             f"{folder} holds an audit of something else ({other} differs); choose another directory, or remove it"
@@ -243,61 +191,113 @@ def _begun(folder: Path, models: Models, inputs: Inputs, options: ReviewOptions)
     )
 
 
-def _difference(found: Review, new: Review) -> str | None:
-    """What an earlier audit was of that this one is not; held-out text, canaries and fields may be added."""
-    if found.model != new.model:
-        return "the model"
-    if found.reference != new.reference:
-        return "the reference model"
-    if found.data_sha256.get("data") != new.data_sha256.get("data"):
-        return "the training data"
-    for role, what in _ADDED.items():
-        if role in found.data_sha256 and found.data_sha256[role] != new.data_sha256.get(role):
-            return f"the {what}"
-    if found.settings.get("seed") != new.settings.get("seed"):
-        return "the seed"
-    fields, asked = found.settings.get("fields", {}), new.settings.get("fields", {})
-    return "a field" if any(asked.get(role) != name for role, name in fields.items()) else None
-
-
-def _subject(
+def run_steps(
     review: Review,
-    models: Models,
-    inputs: Inputs,
-    folder: Path,
+    steps: Sequence[AuditStep],
+    subject: Subject,
+    *,
     engine: Engine,
-    timing: Timing,
     progress: Progress,
-) -> tuple[Subject, Review]:
-    """What the audit is about, and the review with the speeds that were measured of it."""
-    began, seed = timing.clock(), review.settings["seed"]
-    gathered = gather(inputs.data, inputs.held_out, inputs.fields, seed, progress)
-    reading = timing.clock() - began
-    speeds = dict(review.speeds)
-    if not speeds:
-        texts = [user.texts[0] for user in gathered.training.sample]
-        progress.start("Measuring the speed of the model", None)
-        for role, one in models._asdict().items():
-            if one is not None:
-                measured = timing.measure(one, texts)
-                speeds |= {f"{role} {name}": value for name, value in measured._asdict().items()}
-        progress.finish()
-    workers = WORTH_OF_A_WORKER * engine.pool.workers if isinstance(engine, PooledEngine) else 1.0
+    began: float,
+    save: Callable[[Review], object],
+) -> Review:
+    """The review once all steps are over; each is planned when it begins, and each change of the review is saved before it is acted on.
 
-    def of(role: str) -> Speeds:
-        each = (speeds.get(f"{role} {name}") for name in Speeds._fields)
-        return Speeds(*(one and one * max(1.0, workers) for one in each))
+    `began` is when the clock was where no time was spent; what an earlier run spent counts too.
+    """
 
-    subject = Subject(
-        model=models.model,
-        reference=models.reference,
-        inputs=inputs,
-        gathered=gathered,
-        speeds=of("model"),
-        reference_speeds=of("reference"),
-        # The held-out text was read too, and takes as long for as much.
-        reading_seconds=reading * gathered.training.characters / gathered.characters,
-        folder=folder,
-        seed=seed,
+    def put(record: StepRecord) -> None:
+        nonlocal review
+        changed = tuple(record if one.name == record.name else one for one in review.steps)
+        review = msgspec.structs.replace(review, steps=changed)
+        save(review)
+
+    for place, step in enumerate(steps):
+        left = began + PLANNED_SHARE * 60 * review.minutes - clock()
+        record = review.step(step.name)
+        if record.status == "done" or (record.seconds is not None and left <= 0):
+            continue
+        if record.status != "running" and record.seconds is None:
+            waiting = [one for one in steps[place + 1 :] if review.step(one.name).status == "planned"]
+            later = sum(one.share for one in waiting if isinstance(_plan(one, subject, 0.0), Plan))
+            record = _planned(step, record, subject, left, step.share / (step.share + later))
+            if record.status != "planned":
+                put(record)
+                continue
+        put(msgspec.structs.replace(record, status="running", why=""))
+        step_began = clock()
+        # Where no time is left, a step may still take the least.
+        end = max(began + 60 * review.minutes - REPORTING, step_began + LEAST)
+        shown = _InTime(progress, step.title, end)
+        status, why = _ran(step, subject, record, StepRun(subject.folder / step.name, engine, shown))
+        seconds = round((record.seconds or 0.0) + clock() - step_began, 1)
+        put(msgspec.structs.replace(record, status=status, why=why, seconds=seconds))
+    return review
+
+
+def _plan(step: AuditStep, subject: Subject, seconds: float) -> Plan | str:
+    """What a step asks in so many seconds, or why it does not apply."""
+    try:
+        return step.plan(subject, seconds)
+    except NotMeasurableError as problem:
+        return str(problem)
+
+
+def _planned(step: AuditStep, record: StepRecord, subject: Subject, left: float, share: float) -> StepRecord:
+    """A step with its share of what is left, or with the least that says anything where that fits."""
+    plan = _plan(step, subject, max(left * share, LEAST))
+    if isinstance(plan, str):
+        return msgspec.structs.replace(record, status="not_applicable", why=plan)
+    expected = round(plan.seconds, 1)
+    if plan.seconds > max(left, LEAST):
+        there = f"{duration(left)} are left" if left >= 1 else "no time is left"
+        why = f"it would take about {duration(max(1.0, plan.seconds))}, and {there} for it"
+        return msgspec.structs.replace(record, status="no_time", why=why, expected_seconds=expected)
+    return msgspec.structs.replace(
+        record,
+        status="planned",
+        size=plan.size,
+        cut=plan.cut,
+        settings=plan.settings,
+        expected_seconds=expected,
     )
-    return subject, msgspec.structs.replace(review, speeds=speeds, warnings=gathered.warnings)
+
+
+def _ran(step: AuditStep, subject: Subject, record: StepRecord, running: StepRun) -> tuple[Any, str]:
+    """What became of a step, and why it has no results if so."""
+    try:
+        step.run(subject, record.settings, running)
+    except OutOfTime:
+        return "no_time", (
+            f"the time was up before it was finished (planned: {duration(record.expected_seconds)}); run the same command with more "
+            "--minutes to resume it"
+        )
+    except _NO_ANSWER as problem:
+        return "not_applicable", problem.shown()
+    return "done", ""
+
+
+class OutOfTime(KeyboardInterrupt):
+    """The time of an audit is up in the middle of a step. It stops the work as Ctrl-C does, which keeps what was done."""
+
+
+class _InTime:
+    """Shows the tasks of one step with its title and the time that is left, and ends it when there is none."""
+
+    def __init__(self, shown: Progress, title: str, end: float) -> None:
+        self._shown, self._title, self._end, self.finish = shown, title, end, shown.finish
+
+    def start(self, task: str, total: int | None) -> None:
+        """A task begins."""
+        self._shown.start(f"{self._title} ({duration(self._left())} left): {task}", total)
+
+    def advance(self, amount: int = 1, note: str = "") -> None:
+        """More is done."""
+        self._shown.advance(amount, note)
+        self._left()
+
+    def _left(self) -> float:
+        left = self._end - clock()
+        if left <= 0:
+            raise OutOfTime
+        return left

@@ -33,11 +33,10 @@ class ReviewOptions(Options, frozen=True, kw_only=True):
             raise InputError(f"minutes must be more than 0, got {self.minutes:g}; 30 is usual")
 
 
-SCHEMA = "coalmine.review/1"
+SCHEMA = "coalmine.review/2"
 
 # "no_time": it did not fit into the time that was given; "not_applicable": an input is missing, or the model cannot be asked.
 Status = Literal["planned", "running", "done", "no_time", "not_applicable"]
-NOT_TESTED: tuple[Status, ...] = ("no_time", "not_applicable")
 
 
 class StepRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,15 +53,12 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True):
         settings: what was decided about it, by name, so that a run that is resumed asks the same.
         expected_seconds: what it takes by the measured speeds; for a step that did not fit, what the least of it would take.
         seconds: what it took.
-
-    >>> StepRecord(name="recitation", title="Recitation", audits=("recitation",), status="no_time", why="it did not fit").tested
-    False
     """
 
     name: str
     title: str
     audits: tuple[str, ...]
-    status: Status
+    status: Status = "planned"
     size: str = ""
     cut: str = ""
     why: str = ""
@@ -76,6 +72,18 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True):
         return self.status == "done"
 
 
+class Speeds(msgspec.Struct, frozen=True, kw_only=True):
+    """How fast a model is; None for what it cannot be asked.
+
+    Attributes:
+        lines: lines of text scored per second.
+        steps: steps of incremental decoding per second.
+    """
+
+    lines: float | None = None
+    steps: float | None = None
+
+
 class Review(msgspec.Struct, frozen=True, kw_only=True):
     """The plan of one audit, and what became of it; the content of review.json.
 
@@ -85,14 +93,13 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
         data_sha256: the hash of each file that was given, by its role.
         minutes: the time that was given.
         settings: the other options, by name.
-        speeds: of the model and of the reference, by name: lines of text scored and steps made per second.
+        speeds: of the model and of the reference.
         prepared_seconds: what loading, reading and measuring took.
         steps: the steps, in the order in which they run.
         warnings: what to know about the data.
-        finished: whether all steps are over.
 
     >>> step = StepRecord(name="recitation", title="Recitation", audits=("recitation",), status="done")
-    >>> Review(model={}, minutes=5, steps=(step,)).step("recitation").tested
+    >>> Review(model={}, minutes=5, steps=(step,)).tested
     True
     """
 
@@ -102,20 +109,19 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
     data_sha256: dict[str, str] = {}
     minutes: float
     settings: dict[str, Any] = {}
-    speeds: dict[str, float | None] = {}
+    speeds: dict[str, Speeds] = {}
     prepared_seconds: float = 0.0
     steps: tuple[StepRecord, ...] = ()
     warnings: tuple[str, ...] = ()
-    finished: bool = False
 
     @property
     def tested(self) -> bool:
         """Whether the model was asked anything: any step that gives results of an audit has them."""
         return any(one.tested and one.audits for one in self.steps)
 
-    def step(self, name: str) -> StepRecord | None:
-        """One step by its name, or None."""
-        return next((one for one in self.steps if one.name == name), None)
+    def step(self, name: str) -> StepRecord:
+        """One step by its name."""
+        return next(one for one in self.steps if one.name == name)
 
 
 REVIEWS = Document(

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from coalmine.audits.whole.records import NOT_TESTED as LEFT_OUT
-from coalmine.audits.whole.records import REVIEWS, Review
+from coalmine.audits.whole.records import REVIEWS, Review, StepRecord
 from coalmine.evidence.measures import Audit, Measure
 from coalmine.evidence.run import Run
-from coalmine.evidence.tables import Detail
+from coalmine.evidence.tables import Column, Detail, Table
 from coalmine.grouped import grouped
 
 # What the table calls each outcome.
@@ -19,6 +18,16 @@ _WORDS = {
     "planned": "not tested yet",
     "running": "not finished",
 }
+STEPS_TABLE = Table[StepRecord](
+    (
+        Column("step", lambda one: one.title),
+        Column("outcome", lambda one: _WORDS[one.status]),
+        Column("what was asked", lambda one: one.size),
+        Column("because", lambda one: one.why or one.cut),
+        Column("planned (s)", lambda one: round(one.expected_seconds)),
+        Column("took (s)", lambda one: None if one.seconds is None else round(one.seconds)),
+    )
+)
 
 
 def measures(run: Run) -> Iterator[Measure]:
@@ -27,7 +36,7 @@ def measures(run: Run) -> Iterator[Measure]:
         why = {audit: one for one in reversed(document.steps) if not one.tested for audit in one.audits}
         for audit, one in why.items():
             yield Measure(key=f"missing.{audit}", status="not_tested", says=_in_words([(one.why, one.title)]))
-        left_out = [(one.why, one.title) for one in document.steps if one.status in LEFT_OUT]
+        left_out = [(one.why, one.title) for one in document.steps if one.why and not one.tested]
         if left_out:
             says = f"{len(left_out):,} of {len(document.steps):,} steps were not run. {_in_words(left_out)}"
             about = tuple(title for _, title in left_out)
@@ -40,33 +49,18 @@ def measures(run: Run) -> Iterator[Measure]:
 
 def _in_words(reasons: Iterable[tuple[str, str]]) -> str:
     """What is to be said about steps by their titles, with those together of which the same is."""
-    said = []
-    for why, (first_title, *others) in grouped(reasons).items():
-        titles = [first_title, *(title[:1].lower() + title[1:] for title in others)]
-        said.append(f"{', '.join(titles)}: {why}")
-    return "; ".join(said)
+    return "; ".join(f"{', '.join(titles)}: {why}" for why, titles in grouped(reasons).items())
 
 
 def _details(run: Run, reveal: bool) -> Iterator[Detail]:
     """All steps, and what became of them."""
     del reveal
     for _, document in run.all(REVIEWS):
-        yield Detail(
+        yield STEPS_TABLE.detail(
+            document.steps,
             section="What was tested",
             title="",
             note=_time_in_words(document),
-            columns=("step", "outcome", "what was asked", "because", "planned (s)", "took (s)"),
-            rows=[
-                (
-                    one.title,
-                    _WORDS[one.status],
-                    one.size,
-                    one.why or one.cut,
-                    round(one.expected_seconds),
-                    None if one.seconds is None else round(one.seconds),
-                )
-                for one in document.steps
-            ],
             caption="The steps of the audit",
         )
 

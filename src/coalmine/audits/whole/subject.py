@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import heapq
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
 from coalmine.audits.provenance.users import User, UserText
 from coalmine.audits.provenance.views import look, view_of
+from coalmine.audits.whole.records import Speeds
 from coalmine.corpus.files.documents import CorpusDocument, Fields
 from coalmine.corpus.files.kinds import kind_of
 from coalmine.corpus.files.reading import nonempty_blocks, open_corpus, reported
@@ -30,96 +30,59 @@ from coalmine.progress import Progress
 from coalmine.randomness import child_seed
 from coalmine.storage.files import sha256_of_file
 
-ANSWERS_FILE = "answers.sqlite"
-ModelOrPlace = Model | str | os.PathLike[str]
 Place = str | os.PathLike[str]
-
-
-class Models(NamedTuple):
-    """The model, and the one that it is compared with."""
-
-    model: Model
-    reference: Model | None
+ModelOrPlace = Model | Place
+# The most documents, users, and texts of one user that are kept, and how many characters of each.
+DOCUMENTS, USERS, TEXTS, CHARACTERS = 2_000, 400, 32, 8_000
+# What a line is, in characters: so short that any model can read it, and a server answers soon.
+LINE = 100
+# How long a model is timed for, and the most lines or branches that it is asked about at once.
+PROBE_SECONDS, MOST_ROWS = 0.5, 256
 
 
 def load_models(
     model: ModelOrPlace, reference: ModelOrPlace | None, folder: Path, loading: LoadOptions | None
-) -> Models:
-    """The models; the base of an adapter is its reference where none is named. Answers of endpoints are kept in the folder."""
+) -> tuple[Any, Any]:
+    """The model and the reference, which is the base of an adapter where none is named. Answers of endpoints are kept in the folder."""
 
     def loaded(given: ModelOrPlace, answers: str) -> Any:
         return given if isinstance(given, Model) else load_model(given, loading, answers=folder / answers)
 
-    local = not (isinstance(model, Model) or is_endpoint(model) or is_plugin(model)) and Path(model).is_dir()
-    if reference is None and local:
-        reference = base_of_adapter(Path(cast("Place", model)))
-    other = None if reference is None else loaded(reference, f"reference-{ANSWERS_FILE}")
-    return Models(loaded(model, ANSWERS_FILE), other)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Inputs:
-    """The files of an audit, and the SHA-256 of each by its role."""
-
-    data: Path
-    held_out: Path | None
-    canaries: CanarySet | None
-    fields: Fields
-    index: Path | None
-    hashes: dict[str, str]
+    if reference is None and not (isinstance(model, Model) or is_endpoint(model) or is_plugin(model)):
+        reference = base_of_adapter(Path(model)) if Path(model).is_dir() else None
+    other = None if reference is None else loaded(reference, "reference-answers.sqlite")
+    return loaded(model, "answers.sqlite"), other
 
 
 def read_inputs(
-    data: Place,
-    held_out: Place | None,
-    canaries: CanarySet | Place | None,
-    fields: Fields | None,
-    index: Place | None,
-) -> Inputs:
-    """The files of an audit; an InputError for one that is missing, or for held-out text that is the training data.
+    data: Path, held_out: Path | None, canaries: CanarySet | Place | None
+) -> tuple[CanarySet | None, dict[str, str]]:
+    """The canaries, and the SHA-256 of each file by its role; an InputError for held-out text that is the training data.
 
     Where no canaries are named, those of the manifest beside the training data are taken, if it is about this very file.
     """
-    training, other = Path(data), None if held_out is None else Path(held_out)
-    for path, what in ((training, "the training data"), (other, "the held-out text")):
+    hashes = {}
+    for role, path in (("data", data), ("held_out", held_out)):
         if path is not None and not path.is_file():
-            raise InputError(f"{what} {path} is not a file; name a corpus, such as train.jsonl")
-    hashes = {"data": sha256_of_file(training)}
-    if other is not None:
-        hashes["held_out"] = sha256_of_file(other)
-        if hashes["held_out"] == hashes["data"]:
-            raise InputError(
-                f"the held-out text {other} is the training data itself, so there is nothing to compare with; give text that the model "
-                "was not trained on"
-            )
-    planted = _beside(training, hashes["data"]) if canaries is None else as_canary_set(canaries)
+            raise InputError(f"{path} is not a file; name a corpus, such as train.jsonl")
+        if path is not None:
+            hashes[role] = sha256_of_file(path)
+    if hashes.get("held_out") == hashes["data"]:
+        raise InputError(
+            f"the held-out text {held_out} is the training data itself; give text that the model was not trained on"
+        )
+    planted = None if canaries is None else as_canary_set(canaries)
+    if planted is None and (data.parent / MANIFEST_NAME).is_file():
+        beside = CanarySet.load(data.parent)
+        if beside.corpus is not None and beside.corpus.sha256_after == hashes["data"]:
+            planted = beside
     if planted is not None and planted.natural:
         raise InputError(
-            "the manifest that was given as canaries is one of secrets that were found, and not of planted ones; leave it out: an audit "
-            "finds the secrets of its training data by itself"
+            "the manifest that was given as canaries is one of secrets that were found; leave it out: an audit finds them by itself"
         )
     if planted is not None:
         hashes["canaries"] = planted.sha256
-    return Inputs(
-        data=training,
-        held_out=other,
-        canaries=planted,
-        fields=fields or Fields(),
-        index=None if index is None else Path(index),
-        hashes=hashes,
-    )
-
-
-def _beside(data: Path, sha256: str) -> CanarySet | None:
-    """The canaries that `coalmine plant` put into this very corpus, whose manifest is beside it."""
-    if not (data.parent / MANIFEST_NAME).is_file():
-        return None
-    found = CanarySet.load(data.parent)
-    return found if found.corpus is not None and found.corpus.sha256_after == sha256 else None
-
-
-# The most documents, users, and texts of one user that are kept, and how many characters of each.
-DOCUMENTS, USERS, TEXTS, CHARACTERS = 2_000, 400, 32, 8_000
+    return planted, hashes
 
 
 class CorpusSample(NamedTuple):
@@ -138,76 +101,59 @@ class CorpusSample(NamedTuple):
     users: tuple[User, ...] = ()
 
 
-class Gathered(NamedTuple):
-    """What is kept of the training data and of the held-out text."""
-
-    training: CorpusSample
-    held_out: CorpusSample | None = None
-    # What to know about them, in a sentence each.
-    warnings: tuple[str, ...] = ()
-
-    @property
-    def characters(self) -> int:
-        """Of both together."""
-        return self.training.characters + (0 if self.held_out is None else self.held_out.characters)
-
-
-def gather(data: Path, held_out: Path | None, fields: Fields, seed: int, progress: Progress) -> Gathered:
-    """Read the training data and the held-out text once each; documents and users of the latter that are in the former are left out.
-
-    Held-out text that is all in the training data is an InputError.
-    """
+def gather(
+    data: Path, held_out: Path | None, fields: Fields, seed: int, progress: Progress
+) -> tuple[CorpusSample, CorpusSample | None, tuple[str, ...]]:
+    """Samples of the training data and of the held-out text, without what of the latter is in the former, and warnings about that."""
+    key = child_seed(seed, "audit", "sample").to_bytes(16, "big")
     if held_out is None:
-        return Gathered(_read(data, fields, seed, progress, set(), "the training data"))
-    kept = _read(held_out, fields, seed, progress, set(), "the held-out text")
-    alone = {_of_text(one.texts[0].text) for one in kept.sample} | {_of_user(one.name) for one in kept.users}
-    training = _read(data, fields, seed, progress, alone, "the training data")
-    sample = tuple(one for one in kept.sample if _of_text(one.texts[0].text) in alone)
-    users = tuple(one for one in kept.users if _of_user(one.name) in alone)
+        return _read(data, fields, key, progress, set(), "the training data"), None, ()
+    kept = _read(held_out, fields, key, progress, set(), "the held-out text")
+    alone = {_rank(one.texts[0].text, b"text", key) for one in kept.sample}
+    alone |= {_rank(one.name, b"user", key) for one in kept.users}
+    training = _read(data, fields, key, progress, alone, "the training data")
+    sample = tuple(one for one in kept.sample if _rank(one.texts[0].text, b"text", key) in alone)
+    users = tuple(one for one in kept.users if _rank(one.name, b"user", key) in alone)
     if not sample:
         raise InputError(
-            f"every document of the held-out text {held_out} is in the training data {data} too, so there is nothing to compare with; "
-            "give text that the model was not trained on"
+            f"every document of the held-out text {held_out} is in the training data too; give text that the model was not trained on"
         )
-    warnings = []
-    for left_out, there, what in (
-        (len(kept.sample) - len(sample), len(kept.sample), "held-out documents"),
-        (len(kept.users) - len(users), len(kept.users), "held-out users"),
-    ):
-        if left_out:
-            warnings.append(
-                f"{left_out:,} of {there:,} {what} are in the training data too, and were left out"
-            )
-    return Gathered(training, kept._replace(sample=sample, users=users), tuple(warnings))
+    warnings = tuple(
+        f"{before - after:,} of {before:,} {what} are in the training data too, and were left out"
+        for before, after, what in (
+            (len(kept.sample), len(sample), "held-out documents"),
+            (len(kept.users), len(users), "held-out users"),
+        )
+        if after < before
+    )
+    return training, kept._replace(sample=sample, users=users), warnings
 
 
-def _digest(name: str, key: bytes) -> bytes:
-    return hashlib.blake2b(name.encode("utf-8", "surrogatepass"), key=key, digest_size=16).digest()
-
-
-def _of_text(text: str) -> bytes:
-    return _digest(text[:CHARACTERS].strip(), b"text")
-
-
-def _of_user(name: str) -> bytes:
-    return _digest(name, b"user")
+def _rank(name: str, kind: bytes, key: bytes) -> bytes:
+    """The place of a text or user in a random order, which is the same wherever it occurs."""
+    content = name[:CHARACTERS].strip() if kind == b"text" else name
+    digest = hashlib.blake2b(content.encode("utf-8", "surrogatepass"), key=kind, digest_size=16).digest()
+    return hashlib.blake2b(digest, key=key, digest_size=8).digest()
 
 
 def _read(
-    path: Path, fields: Fields, seed: int, progress: Progress, alone: set[bytes], what: str
+    path: Path, fields: Fields, key: bytes, progress: Progress, alone: set[bytes], what: str
 ) -> CorpusSample:
     """Samples of a corpus; what it has of the texts and users in `alone` is removed from there."""
     documents, characters, unit = 0, 0, kind_of(path).unit
-    texts, people = _Smallest(DOCUMENTS, 1, seed), _Smallest(USERS, TEXTS, seed)
+    texts, people = _Smallest(DOCUMENTS, 1), _Smallest(USERS, TEXTS)
     with open_corpus(path, fields) as corpus, reported(corpus, progress, f"reading {what}") as advance:
         for block in nonempty_blocks(corpus):
             for document in block.documents():
                 if document.text.strip():
                     documents += 1
                     characters += len(document.text)
-                    alone.discard(texts.offered(_of_text(document.text), document))
+                    ranks = [_rank(document.text, b"text", key)]
+                    texts.offer(ranks[0], document)
                     if document.user:
-                        alone.discard(people.offered(_of_user(document.user), document))
+                        ranks.append(_rank(document.user, b"user", key))
+                        people.offer(ranks[1], document)
+                    alone.difference_update(ranks)
             advance()
     if not documents:
         raise InputError(f"{path}, {what}, has no text; check that it is the file you mean")
@@ -220,96 +166,69 @@ def _read(
 
 
 def _texts(documents: Iterable[CorpusDocument]) -> tuple[UserText, ...]:
-    return tuple(UserText(one.text[:CHARACTERS], one.source, one.date, one.number) for one in documents)
+    return tuple(UserText(one.text, one.source, one.date, one.number) for one in documents)
 
 
 class _Smallest:
-    """Documents by the hashes of their texts or users: those with the smallest hashes, in the order of these, which is a random one.
+    """Documents by the ranks of their texts or users: those with the smallest, in this order, which is a random one.
 
     All documents of a user can be seen in one pass so, and a text counts once, however often it occurs.
     """
 
-    def __init__(self, most: int, documents: int, seed: int) -> None:
+    def __init__(self, most: int, documents: int) -> None:
         self._most, self._each = most, documents
-        self._key = child_seed(seed, "audit", "sample").to_bytes(16, "big")
-        # The largest first, to be replaced.
-        self._order: list[tuple[int, bytes]] = []
         self._kept: dict[bytes, list[CorpusDocument]] = {}
+        self._last = b"\xff" * 9
 
-    def offered(self, digest: bytes, document: CorpusDocument) -> bytes:
-        """The digest of a document, which is kept if it is among the smallest and the first of them."""
-        if digest not in self._kept:
-            entry = (-self._rank(digest), digest)
-            if len(self._order) < self._most:
-                heapq.heappush(self._order, entry)
-            elif entry < self._order[0]:
-                return digest
-            else:
-                del self._kept[heapq.heapreplace(self._order, entry)[1]]
-            self._kept[digest] = []
-        if len(self._kept[digest]) < self._each:
-            self._kept[digest].append(msgspec.structs.replace(document, text=document.text[:CHARACTERS]))
-        return digest
+    def offer(self, rank: bytes, document: CorpusDocument) -> None:
+        """Keep a document if its rank is among the smallest so far, and it is one of the first with that rank."""
+        if rank > self._last:
+            return
+        same = self._kept.setdefault(rank, [])
+        if len(same) < self._each:
+            same.append(msgspec.structs.replace(document, text=document.text[:CHARACTERS]))
+        if len(self._kept) >= 2 * self._most:
+            self.kept()
 
     def kept(self) -> list[list[CorpusDocument]]:
-        """The documents of each hash."""
-        return [self._kept[digest] for _, digest in sorted(self._order, reverse=True)]
-
-    def _rank(self, digest: bytes) -> int:
-        return int.from_bytes(hashlib.blake2b(digest, key=self._key, digest_size=8).digest(), "big")
-
-
-Clock = Callable[[], float]
-# What a line is, in characters: so short that any model can read it, and a server answers soon.
-LINE = 100
-# How long a model is timed for, and the most lines or branches that it is asked about at once.
-PROBE_SECONDS, MOST_ROWS = 0.5, 256
+        """The documents of each of the smallest ranks; the others are forgotten."""
+        self._kept = dict(sorted(self._kept.items())[: self._most])
+        if len(self._kept) == self._most:
+            self._last = max(self._kept)
+        return list(self._kept.values())
 
 
-class Speeds(NamedTuple):
-    """How fast a model is; None for what it cannot be asked.
-
-    Attributes:
-        lines: lines of text scored per second.
-        steps: steps of incremental decoding per second.
-    """
-
-    lines: float | None = None
-    steps: float | None = None
-
-
-def measure(model: Model, texts: Sequence[UserText], clock: Clock = time.perf_counter) -> Speeds:
+def measure(
+    model: Model, texts: Sequence[UserText], clock: Callable[[], float] = time.perf_counter
+) -> Speeds:
     """The speeds of a model on texts of a corpus."""
     lines = [one._replace(text=one.text[:LINE]) for one in texts[:MOST_ROWS]]
 
     def score(rows: int) -> float:
         asked = [lines[place % len(lines)] for place in range(rows)]
         try:
-            view = view_of(model)
+            look(model, view_of(model), asked)
         except NotMeasurableError:
             if not isinstance(model, Scorer):
                 raise
             model.score([open_sequence(model, one.text) for one in asked])
-        else:
-            look(model, view, asked)
         return sum(len(one.text) for one in asked) / LINE
 
-    return Speeds(_rate(score, clock), _rate(lambda rows: _steps(model, rows), clock))
+    def step(rows: int) -> float:
+        if not isinstance(model, Stepper):
+            raise NotMeasurableError("it supports no incremental decoding")
+        depth = min(8, (max_length(model) or 16) - len(model.context) - 1)
+        states: Any = model.start([model.context or (0,)]).states
+        parents, tokens = np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=np.int64)
+        for _ in range(depth):
+            states = model.step(states, parents, tokens).states
+            parents = np.arange(rows, dtype=np.int64)
+        return rows * depth
+
+    return Speeds(lines=_rate(score, clock), steps=_rate(step, clock))
 
 
-def _steps(model: Model, rows: int) -> float:
-    if not isinstance(model, Stepper):
-        raise NotMeasurableError("it supports no incremental decoding")
-    depth = min(8, (max_length(model) or 16) - len(model.context) - 1)
-    states: Any = model.start([model.context or (0,)]).states
-    parents, tokens = np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=np.int64)
-    for _ in range(depth):
-        states = model.step(states, parents, tokens).states
-        parents = np.arange(rows, dtype=np.int64)
-    return rows * depth
-
-
-def _rate(ask: Callable[[int], float], clock: Clock) -> float | None:
+def _rate(ask: Callable[[int], float], clock: Callable[[], float]) -> float | None:
     """How much per second; the first call, which may load and compile, counts only where it is slow enough to be trusted."""
     rows, rate = 1, None
     try:
@@ -325,18 +244,6 @@ def _rate(ask: Callable[[int], float], clock: Clock) -> float | None:
         return rate
 
 
-class Timing(NamedTuple):
-    """How time and speeds are measured, so that a test can say what they are.
-
-    Attributes:
-        clock: seconds that only grow.
-        measure: the speeds of a model on texts of a corpus.
-    """
-
-    clock: Clock = time.monotonic
-    measure: Callable[[Model, Sequence[UserText]], Speeds] = measure
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Subject:
     """What an audit is about, and what was measured of it before anything is planned.
@@ -344,21 +251,28 @@ class Subject:
     Attributes:
         model: the model.
         reference: a model without this training data, such as the base of a fine-tuned one; None where there is none.
-        inputs: the training data, and what it is compared with.
-        gathered: samples of the training data and of the held-out text.
+        data: the training data.
+        hashes: the SHA-256 of each file that was given, by its role.
+        canaries: what was planted in the training data.
+        fields: which fields of the files hold the text, and whose it is.
+        index: an index of the training data.
+        training: samples of the training data, and `held_out` of the held-out text.
         speeds: how fast the model is, and `reference_speeds` the reference.
-        reading_seconds: what reading the training data once takes.
         folder: where the results go, each step in a folder of its own.
         seed: the root of all randomness.
     """
 
     model: Model
     reference: Model | None = None
-    inputs: Inputs
-    gathered: Gathered
+    data: Path
+    hashes: dict[str, str]
+    canaries: CanarySet | None = None
+    fields: Fields
+    index: Path | None = None
+    training: CorpusSample
+    held_out: CorpusSample | None = None
     speeds: Speeds
     reference_speeds: Speeds
-    reading_seconds: float = 0.0
     folder: Path
     seed: int = 0
 
