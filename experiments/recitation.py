@@ -20,7 +20,7 @@ import msgspec
 
 from coalmine import load_model, recite, train
 from coalmine.audits import Recitation
-from coalmine.audits.recitation.display import recitation_charts
+from coalmine.audits.recitation.report import recitation_charts
 from coalmine.corpus import build_index, deduplicate, embedded_documents
 from coalmine.evidence.charts import as_one
 from coalmine.evidence.pages import save_drawing

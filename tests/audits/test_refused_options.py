@@ -10,8 +10,8 @@ from audits.compared_runs import LESS, MORE, strategy
 from coalmine import CanarySet, ExposureWatch, Format, ScriptedModel, expose, extract, membership_of_scores
 from coalmine.audits import RecitationOptions
 from coalmine.audits.comparison.measure import compare
-from coalmine.audits.recitation.questions import plan_cuts
-from coalmine.audits.recitation.ways import log2_chance_in_tries, tries_needed
+from coalmine.audits.recitation.questions import plan_sizes
+from coalmine.audits.recitation.shares import log2_chance_in_tries
 from coalmine.errors import CoalmineError
 
 MODEL = ScriptedModel("pin 0123456789", memory={"pin 47": 0.1})
@@ -47,11 +47,11 @@ def reader(longest):
 
 def cut(*longest, contexts=None, lengths=None, suffix=4):
     options = RecitationOptions(contexts=contexts, lengths=lengths, suffix=suffix)
-    return plan_cuts([reader(one) for one in longest], options)
+    return plan_sizes([reader(one) for one in longest], options)
 
 
 def cut_whole(*longest, lengths=None):
-    return plan_cuts([whole_reader(one) for one in longest], RecitationOptions(lengths=lengths), masked=True)
+    return plan_sizes([whole_reader(one) for one in longest], RecitationOptions(lengths=lengths), masked=True)
 
 
 def compared(**options):
@@ -87,7 +87,7 @@ REFUSED = {
     "no chance": (lambda: recited(chance=0.0), "got 0.0"),
     "certainty": (lambda: recited(chance=1.0), "got 1.0"),
     "beams of none": (lambda: recited(beam=0), "got 0"),
-    "more beams than fit anywhere": (lambda: recited(beam=2**31), "from 1 to 1,000,000 wide, got 2,147,483,648"),
+    "more beams than fit anywhere": (lambda: recited(beam=2**31), "from 1 to 1000000, got 2147483648"),
     "fewer edits than none": (lambda: recited(near=-1), "got -1"),
     "as many edits as tokens": (lambda: recited(near=6), "got 6"),
     "nothing hidden": (lambda: recited(hidden_share=0.0), "got 0.0"),
@@ -100,13 +100,13 @@ REFUSED = {
     "no sequences": (lambda: recited(max_sequences=0), "max_sequences must be"),
     "another sample": (lambda: recited(sample="both"), "uniform"),
     "more context than is read": (lambda: cut(20, 10, contexts=[2, 7]), "contexts of up to 6"),
-    "a context that does not fit": (lambda: cut(contexts=[2, 7], lengths=[5, 10]), "into sequences of 10"),
+    "a context that does not fit": (lambda: cut(contexts=[2, 7], lengths=[5, 10]), "sequences of 5, 10 tokens"),
     "no room for a context": (lambda: cut(lengths=[3, 4]), "3, 4 tokens"),
-    "models that read nothing": (lambda: cut(4, lengths=[5, 9]), "no sequence of 5, 9"),
+    "models that read nothing": (lambda: cut(4, lengths=[5, 9]), "up to 0 tokens"),
     "whole texts that are not read": (lambda: cut_whole(9, 7, lengths=[5, 8]), "8 tokens.*up to 7"),
     "models that read next to nothing": (lambda: cut_whole(1), "up to 1 tokens"),
-    "a probability above 1": (lambda: tries_needed([-1.0, 0.01], 0.5), "at most 0"),
-    "a probability that is no number": (lambda: tries_needed([-1.0, math.nan], 0.5), "at most 0"),
+    "a probability above 1": (lambda: log2_chance_in_tries([-1.0, 0.01], 2), "at most 0"),
+    "a probability that is no number": (lambda: log2_chance_in_tries([-1.0, math.nan], 2), "at most 0"),
 }  # fmt: skip
 
 TAKEN = {
@@ -125,7 +125,7 @@ TAKEN = {
     "a sequence with room for one": lambda: cut(lengths=[4, 5]),
     "whole texts that are read": lambda: cut_whole(9, 8, lengths=[1, 8]),
     "one try": lambda: log2_chance_in_tries(-1.0, 1.0),
-    "a probability of 1, but for rounding": lambda: tries_needed([0.0, 1e-4], 0.5),
+    "a probability of 1, but for rounding": lambda: log2_chance_in_tries([0.0, 1e-4], 2),
 }
 
 
@@ -146,21 +146,20 @@ def test_the_last_that_is_not_wrong_is_taken(name):
 
 def test_usual_contexts_that_a_model_cannot_read_are_left_out_and_that_is_said():
     # The last token of a suffix is predicted and not read, and the separator comes before the prompt.
-    cuts = cut(10, 12, lengths=[6, 10, 11])
-    assert (cuts.contexts, cuts.lengths) == ((2, 6), (6, 10))
-    assert "contexts of more than 6 tokens were left out" in cuts.left_out[0]
-    assert cut(11, lengths=[6, 10, 11]).left_out == ()
-    assert cut(lengths=[6, 4, 10]).contexts == (2, 6)
+    lengths, contexts, left_out = cut(10, 12, lengths=[6, 10, 11])
+    assert (contexts, lengths) == ((2, 6), (6, 10))
+    assert "contexts of more than 6 tokens were left out" in left_out[0]
+    assert cut(11, lengths=[6, 10, 11])[2] == ()
+    assert cut(lengths=[6, 4, 10])[1] == (2, 6)
 
 
 def test_usual_texts_that_a_model_cannot_read_whole_are_left_out_and_that_is_said():
-    usual = cut_whole().lengths
+    usual, _, _ = cut_whole()
     most = usual[len(usual) // 2]
-    cuts = plan_cuts(
-        [whole_reader(most), SimpleNamespace(name="reads all")], RecitationOptions(), masked=True
-    )
-    assert cuts.lengths == tuple(one for one in usual if one <= most)
-    assert f"more than {most} tokens" in cuts.left_out[0]
+    readers = [whole_reader(most), SimpleNamespace(name="reads all")]
+    lengths, _, left_out = plan_sizes(readers, RecitationOptions(), masked=True)
+    assert lengths == tuple(one for one in usual if one <= most)
+    assert f"more than {most} tokens" in left_out[0]
 
 
 @pytest.mark.parametrize("tries", [1, 2, 7, 1000])

@@ -11,7 +11,7 @@ import pytest
 from coalmine import read_run, read_runs
 from coalmine.audits import RECITATIONS
 from coalmine.audits.exposure.candidate_scores import CandidateScores
-from coalmine.audits.recitation.display import recitation_charts
+from coalmine.audits.recitation.report import recitation_charts
 from coalmine.evidence.charts import as_one
 from coalmine.evidence.pages import save_drawing
 from coalmine.randomness import arrays

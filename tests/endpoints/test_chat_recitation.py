@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from coalmine import load_model, recite, serve
-from coalmine.audits.recitation.display import in_plain_words
+from coalmine.audits.recitation.report import in_plain_words
 from coalmine.corpus import build_index
 from coalmine.errors import InputError, ModelChangedError, NotMeasurableError
 from coalmine.models import connect

@@ -23,7 +23,7 @@ from coalmine.audits import EXPOSURES, MEMBERSHIPS, RECITATIONS
 from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.audits.extraction.report import hidden_member
 from coalmine.audits.membership.display import epsilon_figure
-from coalmine.audits.recitation.display import recitation_figures
+from coalmine.audits.recitation.report import recitation_figures
 from coalmine.errors import InputError
 from coalmine.evidence.pages import embedded_json, escaped, png_of
 from coalmine.evidence.run import Located

@@ -249,11 +249,10 @@ def verdict(outcome, *, epsilon=1.0, delta=1e-5, confidence=0.95, p_value=0.5, p
     )
 
 
-def group(recited, *, model="asked", context=50, length=None, bucket=None):
+def group(recited, *, model="asked", context=50, bucket=None):
     return Group(
         model=model,
         context=context,
-        length=length,
         bucket=bucket,
         copies=(1, 1000),
         mean_copies=20.0,
@@ -268,25 +267,7 @@ def recitations(*groups, baseline=False, trends=(), sample="normalized", names=(
     return Recitation(
         index={},
         models=tuple(models),
-        settings=RecitationOptions(
-            suffix=50,
-            contexts=(50,),
-            lengths=(100,),
-            sample=sample,
-            per_bucket=100,
-            max_sequences=None,
-            temperature=1.0,
-            top_k=None,
-            tries=(),
-            chance=0.5,
-            greedy_only=True,
-            beam=None,
-            anywhere=False,
-            near=None,
-            hidden_share=hidden_share,
-            confidence=0.95,
-            seed=0,
-        ),
+        settings=RecitationOptions(contexts=(50,), sample=sample, tries=(), hidden_share=hidden_share),
         sequences=100,
         questions=100,
         groups=tuple(groups),

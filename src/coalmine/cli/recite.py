@@ -46,15 +46,15 @@ def recite(given: Recite, session: Session) -> None:
     Writes recitation.json and sequences.parquet, readable by you only; `coalmine report` draws the figures. Run the same command again
     to resume a run that was stopped.
     """
-    from coalmine.audits.recitation import display
+    from coalmine.audits.recitation import report
     from coalmine.audits.recitation.measure import recite
-    from coalmine.audits.recitation.records import RESULT_FILE, SEQUENCES_FILE
+    from coalmine.audits.recitation.records import RECITATIONS, SEQUENCES_FILE
     from coalmine.corpus.index.queries import CorpusIndex
 
     *names, index = given.models_and_index
     if not names:
         raise InputError("recite needs a model and an index; give both, the index last")
-    session.beside(names[0], "recitation", RESULT_FILE, SEQUENCES_FILE)
+    session.beside(names[0], "recitation", RECITATIONS.file, SEQUENCES_FILE)
     opened = CorpusIndex.open(index, progress=session.progress())
     result = recite(
         [session.model(name) for name in names],
@@ -72,11 +72,10 @@ def recite(given: Recite, session: Session) -> None:
             questions=made.questions,
         ),
     )
-    for table in display.terminal_tables(result):
+    for table in report.terminal_tables(result):
         session.say(table, "")
     session.say(
-        display.in_plain_words(result),
-        *(f"Note: {note}." for note in display.trend_notes(result)),
+        report.in_plain_words(result),
         *noted(result.warnings),
         placed("Results", session.directory),
     )

@@ -3,7 +3,6 @@
 import pytest
 
 from coalmine import ScriptedModel, recite
-from coalmine.audits.recitation.groups import NOT_OF_SIZE
 from coalmine.corpus import build_index
 
 WORDS = ["amber", "birch", "cedar", "delta", "ember", "fjord"]
@@ -38,13 +37,12 @@ def asked(index, *lines):
     return recite(models, index, contexts=[18], suffix=6, per_bucket=36, greedy_only=True)
 
 
-@pytest.mark.parametrize(("lines", "warned"), [((4, 15, 29), False), ((6, 12, 27), True)])
-def test_rates_that_jump_from_model_to_model_are_no_trend_of_size(index, lines, warned):
+@pytest.mark.parametrize(("lines", "is_shown"), [((4, 15, 29), True), ((6, 12, 27), False)])
+def test_rates_that_jump_from_model_to_model_are_no_trend_of_size(index, lines, is_shown):
     found = asked(index, *lines)
     [trend] = [one.trend for one in found.trends if one.by == "size"]
     assert trend.slope.value > 0
-    assert (NOT_OF_SIZE in trend.slope.warnings) == warned
-    assert (trend.p_value > 0.05) == warned
+    assert (trend.p_value <= 0.05) == is_shown
 
 
 def test_what_one_model_recites_alone_is_from_none_to_all_of_it(index):

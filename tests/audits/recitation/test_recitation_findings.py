@@ -78,11 +78,7 @@ def test_contexts_share_the_error_and_models_are_tests_of_their_own():
     second = made.group(share(30), model="second")
     assert set(p_values(run_of(one, second, names=("asked", "second")))) == {("0", "asked"), ("0", "second")}
     # Parts of a context, and groups without sequences, take no part.
-    parts = [
-        made.group(share(900), bucket=1),
-        made.group(share(900), length=100),
-        made.group(share(0, 0), context=7),
-    ]
+    parts = [made.group(share(900), bucket=1), made.group(share(0, 0), context=7)]
     assert p_values(run_of(one, *parts)) == p_values(run_of(one))
     assert p_values(run_of(made.group(share(0, 0)))) == {}
     nothing = the(run_of(made.group(share(0, 0))), "recitation.share")
@@ -123,16 +119,14 @@ def test_what_the_baseline_certainly_recites_is_easy(low, status):
 def test_the_context_with_the_strongest_evidence_is_told():
     strong, weak = made.group(share(60)), made.group(share(20), context=100)
     for groups in ((strong, weak), (weak, strong)):
-        assert (
-            "50 tokens after 50 tokens of context, equally many for each number of copies: 60 of 1,000"
-            in the(run_of(*groups), "recitation.share").evidence
-        )
+        told = the(run_of(*groups), "recitation.share").evidence
+        assert "given 50 tokens (normalized sample): 60 of 1,000" in told
     # As strong, the one with the longer context.
     for groups in ((made.group(share(0)), made.group(share(0), context=100)),
                    (made.group(share(0), context=100), made.group(share(0))),
                    (made.group(share(0, low=None)), made.group(share(0, low=None), context=100)),
                    (made.group(share(0), context=None), made.group(share(0), context=100))):  # fmt: skip
-        assert " after 100 tokens" in the(run_of(*groups), "recitation.share").evidence
+        assert "given 100 tokens" in the(run_of(*groups), "recitation.share").evidence
 
 
 def test_models_and_files_are_told_apart():

@@ -1,7 +1,5 @@
 """The parts of recitation by themselves: which questions are asked, and how many tries a suffix takes."""
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,37 +8,12 @@ from hypothesis import strategies as st
 from coalmine.audits import RecitationOptions
 from coalmine.audits.recitation.answers import Answers, follow
 from coalmine.audits.recitation.measure import masked_text
-from coalmine.audits.recitation.questions import Cuts, Questions, ask_about, plan_cuts
-from coalmine.audits.recitation.ways import (
-    chance_in_tries,
-    edit_distances,
-    log2_chance_in_tries,
-    rows_of,
-    tries_needed,
-)
+from coalmine.audits.recitation.questions import Questions, ask_about, plan_sizes
+from coalmine.audits.recitation.shares import edit_distances, log2_chance_in_tries, rows_of
 from coalmine.corpus import CorpusIndex, build_index
 from coalmine.corpus.index.sampling import Sample
 from coalmine.errors import ModelOutputError
 from coalmine.models import CharacterTokenizer, Sampling, ScriptedModel, SequenceScore, TokenSequence
-
-# Tries
-
-
-@pytest.mark.parametrize("n", [*range(1, 40), 45, 50])
-@pytest.mark.parametrize("q", [0.5, 0.75])
-def test_the_fewest_tries_are_exact_where_the_chance_is_met_exactly(q, n):
-    # In n tries it comes out with this probability, and in fewer with less.
-    chance = 1 - (1 - q) ** n
-    if chance < 1:
-        assert tries_needed(math.log2(q), chance).tolist() == n
-
-
-def test_tries_are_numbers_as_far_as_a_float_goes():
-    chance = -math.expm1(-1.0)  # the tries are one over the probability, where that is small
-    found = tries_needed([-100.0, -1023.5, -1030.0], chance)
-    assert np.log2(found[:2]).tolist() == pytest.approx([100.0, 1023.5])
-    assert found[2] == math.inf
-
 
 # Questions
 
@@ -49,42 +22,34 @@ def sample(length):
     return Sample(length, 0, 1, 0, 0, np.arange(length))
 
 
-def asked(cuts, lengths, suffix=4):
+def asked(**options):
+    """The lengths and contexts that are asked about samples of these lengths."""
+    given = RecitationOptions(suffix=4, **options)
+    lengths, contexts, _ = plan_sizes([], given)
     samples = [sample(length) for length in lengths]
-    questions = ask_about(samples, np.arange(len(samples)), cuts, suffix)
+    longer = given.lengths is not None
+    questions = ask_about(samples, np.arange(len(samples)), contexts, 4, longer=longer)
     return [(questions.sample(i).length, int(questions.contexts[i])) for i in range(len(questions))]
 
 
-def test_contexts_alone_are_tried_on_sequences_of_their_own_length():
-    cuts = plan_cuts([], RecitationOptions(contexts=(2, 6), suffix=4))
-    assert cuts.lengths == (6, 10)
-    assert asked(cuts, [6, 10, 6]) == [(6, 2), (6, 2), (10, 6)]
-
-
-def test_contexts_with_lengths_are_tried_on_all_that_are_long_enough():
-    cuts = plan_cuts([], RecitationOptions(contexts=(2, 6), lengths=(6, 10, 12), suffix=4))
-    assert asked(cuts, [6, 10, 12]) == [(6, 2), (10, 2), (12, 2), (10, 6), (12, 6)]
+def test_contexts_are_tried_on_sequences_of_their_own_length_or_on_all_that_are_long_enough():
+    assert asked(contexts=(2, 6)) == [(6, 2), (10, 6)]
+    assert asked(contexts=(2, 6), lengths=(6, 10, 12)) == [(6, 2), (10, 2), (12, 2), (10, 6), (12, 6)]
 
 
 def test_a_question_is_the_end_of_its_sequence():
-    questions = ask_about([sample(12)], np.arange(1), Cuts((12,), (6,), on_longer=True), 4)
+    questions = ask_about([sample(12)], np.arange(1), (6,), 4, longer=True)
     assert questions.prompt(0).tolist() == [2, 3, 4, 5, 6, 7]
     assert questions.target(0).tolist() == [8, 9, 10, 11]
 
 
-@given(st.floats(-3000, 0), st.integers(1, 10**12), st.floats(1e-9, 1 - 1e-9))
-def test_tries_and_chances_agree_with_each_other_and_with_exact_arithmetic(log2_q, tries, chance):
+@given(st.floats(-3000, 0), st.integers(1, 10**12))
+def test_chances_in_tries_agree_with_exact_arithmetic(log2_q, tries):
     mpmath = pytest.importorskip("mpmath")
     with mpmath.workdps(1200):
         q = mpmath.power(2, log2_q)
         exact = mpmath.log(1 - (1 - q) ** tries, 2) if q < 1 else mpmath.mpf(0)
         assert float(log2_chance_in_tries(log2_q, tries)) == pytest.approx(float(exact), rel=1e-9, abs=1e-9)
-    needed = float(tries_needed(log2_q, chance))
-    if needed < 2**40:
-        assert float(chance_in_tries(log2_q, needed)) >= chance
-        assert needed == 1 or float(chance_in_tries(log2_q, needed - 1)) < chance
-    else:
-        assert float(chance_in_tries(log2_q, 2.0**39)) <= chance
 
 
 @given(st.integers(1, 7), st.integers(1, 7), st.data())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,9 +16,8 @@ from coalmine.engines.courses import SURVIVED
 from coalmine.engines.engine import Engine, Job
 from coalmine.engines.failures import failure_of_inputs
 from coalmine.engines.ledger import Ledger
-from coalmine.engines.units import Arrays, Outcome, Running, Unit
+from coalmine.engines.units import Arrays, Running, Unit
 from coalmine.errors import CoalmineError, NoNumberError, NotMeasurableError, WorkerLostError
-from coalmine.grouped import grouped
 from coalmine.models.protocols import (
     FloatArray,
     Followed,
@@ -42,8 +40,6 @@ from coalmine.visible import visible
 
 AT_A_TIME = 512
 NOT_KNOWN = -2
-# A model that answers none of the questions in this many units, the first ones, is not asked any others.
-FIRST_UNITS = 4
 
 
 class Answers(NamedTuple):
@@ -86,8 +82,7 @@ def follow(model: Model, sequences: Sequence[TokenSequence], samplings: Sequence
 
 def _of_question(error: BaseException) -> CoalmineError | None:
     """Why a server has no answer to a question, if it may have one to others."""
-    is_one = isinstance(error, CoalmineError) and getattr(error, "is_about_question", False)
-    return error if is_one and isinstance(error, CoalmineError) else None
+    return error if isinstance(error, CoalmineError) and getattr(error, "is_about_question", False) else None
 
 
 @dataclass(frozen=True)
@@ -111,8 +106,7 @@ class RecitationWork(ModelWork):
 
     def units(self, questions: Questions) -> Iterator[Unit]:
         """All questions, cut in the same way for every engine."""
-        # Each beam costs as much as a question, and a stop must not wait for hours.
-        at_a_time = max(1, AT_A_TIME // (self.settings.beam or 1))
+        at_a_time = _at_a_time(self.settings)
         for start in range(0, len(questions), at_a_time):
             rows = range(start, min(len(questions), start + at_a_time))
             texts = [text for row in rows for text in (questions.prompt(row), questions.target(row))]
@@ -130,25 +124,26 @@ class RecitationWork(ModelWork):
         answers = _empty(len(sequences), self.settings)
 
         def ask(rows: Sequence[int]) -> Sequence[int]:
-            part = _empty(len(rows), self.settings)
-            _ask_batch(self.model, [sequences[row] for row in rows], self.settings, part)
+            part = _ask_batch(self.model, [sequences[row] for row in rows], self.settings)
             for column, values in zip(answers, part, strict=True):
                 column[list(rows)] = values
             return rows
 
-        rows = range(len(sequences))
-        reason_of = _of_question if may_answer_later(self.model) else failure_of_inputs
-        problems = ask_apart(ask, rows, reason_of).problems
-        if problems and len(problems) == len(rows):
+        reason_of = _of_question if isinstance(self.model, RemoteModel) else failure_of_inputs
+        problems = ask_apart(ask, range(len(sequences)), reason_of).problems
+        if problems and len(problems) == len(sequences):
             raise problems[0]
         running.advance(len(sequences), f"{int(answers.recited.sum()):,} of {len(sequences):,} recited")
-        missing = sorted(problems)
-        reasons = [str(problems[row]) for row in missing]
         return {
             **answers._asdict(),
-            "missing": np.array(missing, dtype=np.int64),
-            "reasons": np.array(reasons, dtype=str),
+            "missing": np.array(sorted(problems), dtype=np.int64),
+            "reasons": np.array([str(problems[row]) for row in sorted(problems)], dtype=str),
         }
+
+
+def _at_a_time(asked: RecitationOptions) -> int:
+    """Questions in a unit: each beam costs as much as a question, and a stop must not wait for hours."""
+    return max(1, AT_A_TIME // (asked.beam or 1))
 
 
 def ask_models(
@@ -159,123 +154,78 @@ def ask_models(
     engine: Engine,
     ledger: Ledger,
     progress: Progress,
-) -> tuple[list[Answers], list[Unanswered]]:
-    """The answers of each model to all questions, and the questions that a model has no answer to.
+) -> tuple[list[Answers], list[dict[int, CoalmineError]]]:
+    """The answers of each model to all questions, and by their rows why it has none to some; raises if it has none at all.
 
     What an earlier run asked before it was stopped is not asked again.
     """
     works = [RecitationWork(model, asked) for model in models]
-    asking = [_AskedModel(model, questions, asked) for model in models]
-    jobs = [Job(work, one.units(work.units(questions))) for work, one in zip(works, asking, strict=True)]
+    answers = [_empty(len(questions), asked) for _ in models]
+    missing: list[dict[int, CoalmineError]] = [{} for _ in models]
     more = f" and {len(models) - 1} more" if len(models) > 1 else ""
     progress.start(f"Asking {visible(models[0].name)}{more}", len(models) * len(questions))
+    jobs = [Job(work, work.units(questions)) for work in works]
     for place, outcome in engine.map_each(jobs, ledger=ledger, progress=progress):
+        start = outcome.number * _at_a_time(asked)
+        rows = slice(start, start + outcome.unit.size)
         if isinstance(outcome.problem, WorkerLostError):
             ledger.hold()
-        asking[place].add(outcome)
-    progress.finish()
-    missing = [Unanswered(place, *part) for place, one in enumerate(asking) for part in one.unanswered()]
-    if sum(len(one.rows) for one in missing) == len(models) * len(questions):
-        raise missing[0].problem
-    return [one.answers for one in asking], missing
-
-
-class Unanswered(NamedTuple):
-    """Questions that a model has no answers to, for one reason: its place among the models, their rows, and why."""
-
-    model: int
-    rows: list[int]
-    problem: CoalmineError
-
-
-class _AskedModel:
-    """One model while it is asked; it is given up if it answers nothing in its first units."""
-
-    def __init__(self, model: Model, questions: Questions, asked: RecitationOptions) -> None:
-        self._later, self._rows = may_answer_later(model), range(len(questions))
-        self._at_a_time = max(1, AT_A_TIME // (asked.beam or 1))
-        self._first = min(FIRST_UNITS, -(-len(questions) // self._at_a_time))
-        self._failed: set[int] = set()  # units
-        self._missing: dict[int, CoalmineError] = {}  # by row
-        self.answers = _empty(len(questions), asked)
-
-    @property
-    def _given_up(self) -> bool:
-        return self._failed.issuperset(range(self._first))
-
-    def units(self, every: Iterator[Unit]) -> Iterator[Unit]:
-        """All units, unless the first ones fail."""
-        return takewhile(lambda _: not self._given_up, every)
-
-    def add(self, outcome: Outcome) -> None:
-        """Note what became of a unit."""
-        start = outcome.number * self._at_a_time
-        rows = range(start, start + outcome.unit.size)
-        if isinstance(outcome.problem, SURVIVED) and not self._later:
-            self._failed.add(outcome.number)
-            self._missing.update(dict.fromkeys(rows, outcome.problem))
-            return
+        if isinstance(outcome.problem, SURVIVED) and not isinstance(models[place], RemoteModel):
+            missing[place].update(dict.fromkeys(range(rows.start, rows.stop), outcome.problem))
+            continue
         found = outcome.value()
         for name in Answers._fields:
-            getattr(self.answers, name)[rows.start : rows.stop] = found[name]
-        pairs = zip(found["missing"].tolist(), found["reasons"].tolist(), strict=True)
-        self._missing.update({start + row: NoNumberError(reason) for row, reason in pairs})
-
-    def unanswered(self) -> Iterator[tuple[list[int], CoalmineError]]:
-        """The rows without an answer, by reason, in the order of the rows."""
-        if self._given_up:  # whatever other units found meanwhile, on engines that were faster
-            self._missing = dict.fromkeys(self._rows, self._missing[0])
-        for rows in grouped((str(self._missing[row]), row) for row in sorted(self._missing)).values():
-            yield rows, self._missing[rows[0]]
+            getattr(answers[place], name)[rows] = found[name]
+        for row, reason in zip(found["missing"].tolist(), found["reasons"].tolist(), strict=True):
+            missing[place][start + row] = NoNumberError(reason)
+    progress.finish()
+    for own in missing:
+        if len(own) == len(questions):
+            raise own[0]
+    return answers, missing
 
 
-def _ask_batch(
-    model: Model, sequences: Sequence[TokenSequence], asked: RecitationOptions, answers: Answers
-) -> None:
+def _ask_batch(model: Model, sequences: Sequence[TokenSequence], asked: RecitationOptions) -> Answers:
+    answers = _empty(len(sequences), asked)
     if isinstance(model, MaskedModel):
         share = asked.hidden_share or 0.0  # a number wherever a model is masked
         answers.recited[:] = model.solves_masking(sequences, share=share, seed=asked.seed)
-        return
+        return answers
     followed = follow(model, sequences, samplings_of(asked))
     answers.first_miss[:] = [-1 if one.first_miss is None else one.first_miss for one in followed]
     answers.recited[:] = answers.first_miss < 0
-    for row, one in enumerate(followed):
-        answers.log2_probabilities[row] = one.log2_probabilities
+    answers.log2_probabilities[:] = [one.log2_probabilities for one in followed]
     if asked.writes and isinstance(model, Generator):
+        answers.written[:] = [sequence.target for sequence in sequences]
         missed = np.flatnonzero(~answers.recited).tolist()
         if missed:
             prompts = [sequences[row].context for row in missed]
             answers.written[missed] = model.generate(prompts, length=asked.suffix)
-        for row in np.flatnonzero(answers.recited).tolist():
-            answers.written[row] = sequences[row].target
     if asked.beam is not None and isinstance(model, Stepper):
         prompts = [sequence.context for sequence in sequences]
         beams = free_beam(model, prompts, length=asked.suffix, width=asked.beam)
         for row, (sequence, found) in enumerate(zip(sequences, beams, strict=True)):
             same = np.flatnonzero((found.tokens == np.array(sequence.target)).all(axis=1))
             answers.beam_place[row] = same[0] + 1 if len(same) else 0
+    return answers
 
 
 def check(model: Model, asked: RecitationOptions) -> None:
     """Reject what a model cannot be asked; called for all models before any is asked."""
     no_text = isinstance(model, MaskedModel) or by_text(model)
+    problem = None
     if not (isinstance(model, Scorer | Reciter) or no_text):
-        raise NotMeasurableError(
-            f"recitation is not applicable to {model.name!r}: it does not say which tokens it expects"
+        problem = "it does not say which tokens it expects"
+    elif not (isinstance(model, Reciter) or no_text) and samplings_of(asked) not in {(), (Sampling(),)}:
+        problem = (
+            "it gives the probability of each token and not of all others; leave temperature and top_k out"
         )
-    if not (isinstance(model, Reciter) or no_text) and samplings_of(asked) not in {(), (Sampling(),)}:
-        raise NotMeasurableError(
-            f"{model.name!r} gives the probability of each token and not of all others, so that only sampling at temperature 1 without "
-            "top-k can be computed; leave temperature and top_k out"
-        )
-    if asked.writes and (no_text or not isinstance(model, Generator)):
-        raise NotMeasurableError(
-            f"{model.name!r} writes no tokens of the index, so what it writes cannot be looked for; leave --anywhere and --near out"
-        )
-    if asked.beam is not None and (no_text or not isinstance(model, Stepper)):
-        raise NotMeasurableError(
-            f"{model.name!r} does not support incremental decoding, so beam search is not possible; leave --beam out"
-        )
+    elif asked.writes and (no_text or not isinstance(model, Generator)):
+        problem = "what it writes cannot be looked for; leave --anywhere and --near out"
+    elif asked.beam is not None and (no_text or not isinstance(model, Stepper)):
+        problem = "it does not support incremental decoding, as beam search does; leave --beam out"
+    if problem is not None:
+        raise NotMeasurableError(f"{model.name!r} cannot be asked to recite so: {problem}")
     if asked.beam is not None and isinstance(model, Stepper):
         check_width(model, asked.beam)
 
@@ -288,11 +238,3 @@ def _empty(many: int, asked: RecitationOptions) -> Answers:
         written=np.full((many, asked.suffix if asked.writes else 0), -1, dtype=np.int64),
         beam_place=np.full(many, -1, dtype=np.int64),
     )
-
-
-def may_answer_later(model: Model) -> bool:
-    """Whether a model that failed may succeed later, because it runs behind an endpoint.
-
-    A local model is deterministic, and fails at the same question again.
-    """
-    return isinstance(model, RemoteModel)

@@ -12,25 +12,24 @@ import hashlib
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from unicodedata import category
 
 import msgspec
 import numpy as np
 
-from coalmine.audits.recitation.answers import Answers, ask_models, check, may_answer_later
-from coalmine.audits.recitation.groups import counted
+from coalmine.audits.recitation.answers import Answers, ask_models, check
 from coalmine.audits.recitation.options import RecitationOptions
-from coalmine.audits.recitation.questions import ONE_DOCUMENT, Planned, Questions, plan
+from coalmine.audits.recitation.questions import ONE_DOCUMENT, Questions, plan
 from coalmine.audits.recitation.records import Example, ModelFacts, Recitation
-from coalmine.audits.recitation.ways import rows_of, save_sequences
+from coalmine.audits.recitation.shares import counted, rows_of, save_sequences
 from coalmine.corpus.files.streams import pyarrow_for
-from coalmine.corpus.index.queries import CorpusIndex, Occurrence
+from coalmine.corpus.index.queries import CorpusIndex
 from coalmine.engines.engine import Engine, open_engine
 from coalmine.engines.ledger import Ledger
 from coalmine.errors import InputError, ModelOutputError, NotMeasurableError
 from coalmine.models.contexts import NOTHING, Context
-from coalmine.models.protocols import ContextualModel, ConversationWriter, IntArray, Model
+from coalmine.models.protocols import ContextualModel, ConversationWriter, IntArray, Model, RemoteModel
 from coalmine.progress import Progress, Silent
 from coalmine.storage.files import make_directory, together
 from coalmine.visible import visible
@@ -40,10 +39,6 @@ EXAMPLES = 10
 TEMPLATE_SURROUNDINGS = 5
 # At most this many copies of a sequence are looked at.
 _COPIES = 50
-ONLY_TEMPLATES = (
-    f"all that was recited occurs in {TEMPLATE_SURROUNDINGS} or more different surroundings, as boilerplate does, so there are no "
-    "examples"
-)
 
 
 def recite(
@@ -85,27 +80,53 @@ def recite(
     if template:
         everyone = [_as_written(one, template) for one in everyone]
     folder = None if out is None else Path(out)
-    planned = plan(everyone, corpus, given, shown)
-    said = _ask_all(everyone, planned, folder, engine, shown)
-    if all(place >= len(asked) for place in said.answers):
-        raise NotMeasurableError(
-            f"none of the models that were asked has an answer: {'; '.join(said.missing)}"
-        )
+    questions, settings, left_out = plan(everyone, corpus, given, shown)
+    # What a model cannot be asked, or a place that cannot be written to, is refused before any is asked.
+    for model in everyone:
+        check(model, settings)
+    ledger = Ledger(folder)
+    facts = [[(one.describe(), one.name) for one in everyone], questions.sha256(), settings.deciding()]
+    if folder is not None:
+        pyarrow_for("sequences.parquet")
+    ledger.begin(hashlib.sha256(msgspec.json.encode(facts)).hexdigest())
+    if folder is not None:
+        make_directory(folder)
+    try:
+        with open_engine(engine) as opened:
+            said, missing = ask_models(
+                everyone, questions, settings, engine=opened, ledger=ledger, progress=shown
+            )
+    except (NotMeasurableError, ModelOutputError):  # for all questions to a model
+        # These would come again; after all else, a lost worker or a full disk, the same command resumes.
+        if not any(isinstance(model, RemoteModel) for model in everyone):
+            with contextlib.suppress(InputError):  # what went wrong first is what counts
+                ledger.forget()
+        raise
     names = _different_names(everyone)
-    facts = [
+    # A question that one model has no answer to is left out for all, so that they are compared on the same ones.
+    rows = np.setdiff1d(np.arange(len(questions)), [row for own in missing for row in own])
+    if not len(rows):
+        raise NotMeasurableError("no question was answered by all models; ask them apart")
+    questions = questions.select(rows)
+    answers = {
+        name: Answers._make(column[rows] for column in own) for name, own in zip(names, said, strict=True)
+    }
+    tables = {name: rows_of(questions, own, corpus, settings) for name, own in answers.items()}
+    reasons = tuple(
+        f"{sum(str(one) == why for one in own.values()):,} questions to {name} have no answer: {why}"
+        for name, own in zip(names, missing, strict=True)
+        for why in dict.fromkeys(str(own[row]) for row in sorted(own))
+    )
+    of_one_document = len({sample.document for sample in questions.samples}) == 1
+    described = [
         ModelFacts(
-            name=names[place],
+            name=name,
             role="asked" if place < len(asked) else "baseline",
-            parameters=_parameters(everyone[place]),
-            description=everyone[place].describe(),
+            parameters=size if isinstance(size := facts.get("parameters"), int) else None,
+            description=facts,
         )
-        for place in said.answers
+        for place, (name, facts) in enumerate(zip(names, [one.describe() for one in everyone], strict=True))
     ]
-    answers = {names[place]: own for place, own in said.answers.items()}
-    rows = {name: rows_of(said.questions, own, corpus, planned.settings) for name, own in answers.items()}
-    examples = _examples_of(answers, said.questions, corpus, reveal=reveal)
-    of_one_document = len({sample.document for sample in said.questions.samples}) == 1
-    only_templates = not examples and any(own.recited.any() for own in answers.values())
     result = Recitation(
         index={
             "corpus_sha256": corpus.manifest.corpus.sha256,
@@ -114,112 +135,42 @@ def recite(
             "documents": corpus.documents,
             "tokens": corpus.tokens,
         },
-        models=tuple(facts),
-        settings=planned.settings,
-        sequences=len(said.questions.samples),
-        examples=examples,
+        models=tuple(described),
+        settings=settings,
+        sequences=len(questions.samples),
+        examples=_examples_of(answers, questions, corpus, reveal=reveal),
         revealed=reveal,
-        not_measured=said.missing,
-        warnings=(
-            *planned.left_out,
-            *said.missing,
-            *(_other_templates(everyone, template) if template else ()),
-            *((ONE_DOCUMENT,) if of_one_document else ()),
-            *((ONLY_TEMPLATES,) if only_templates else ()),
-        ),
-        **counted(facts, rows, planned.settings),
+        not_measured=reasons,
+        warnings=(*left_out, *reasons, *((ONE_DOCUMENT,) if of_one_document else ())),
+        **counted(described, tables, settings),
     )
     if folder is None:
         return result
     with together():
-        result = msgspec.structs.replace(result, sequences_sha256=save_sequences(folder, rows))
+        result = msgspec.structs.replace(result, sequences_sha256=save_sequences(folder, tables))
         result.save(folder)
         if record is not None:
             record(result)
-    said.ledger.forget()  # unless a worker was lost: the same command asks its questions again then, and no others
+    ledger.forget()  # unless a worker was lost: the same command asks its questions again then, and no others
     return result
 
 
 def _as_written(model: Model, template: str) -> Model:
     """A model that reads conversations as the index has them: their template wrote all that comes before a sequence."""
-    if isinstance(model, ConversationWriter):
-        found = model.as_written()
-        if found.template_sha256 != template:
-            raise InputError(
-                f"the index was written with another chat template than that of the tokenizer of {model.name!r}; index the corpus with the "
-                "tokenizer of the model that is served"
-            )
-        return found
+    written = model.as_written() if isinstance(model, ConversationWriter) else None
+    own = (
+        getattr(getattr(model, "chat", None), "sha256", None) if written is None else written.template_sha256
+    )
+    if own not in {None, template}:
+        raise InputError(
+            f"the index was written with another chat template than that of the tokenizer of {model.name!r}; index the corpus with the "
+            "tokenizer of the model that is asked"
+        )
+    if written is not None:
+        return written
     if not isinstance(model, ContextualModel) or model.contexts is None:
         return model
     return model.in_context(Context("none", (), NOTHING))
-
-
-def _other_templates(models: Sequence[Model], template: str) -> list[str]:
-    """A warning for each model whose tokenizer would write conversations in another way than the index has them."""
-    return [
-        f"{model.name!r} has another chat template than the index, so it was asked about texts that its own template does not write; "
-        "index the corpus again with the tokenizer that it was trained with, or give the model that template"
-        for model in models
-        if getattr(getattr(model, "chat", None), "sha256", None) not in {None, template}
-    ]
-
-
-class _Said(NamedTuple):
-    """What the models said: the answers of each that gave any, by its place, to the questions that all of them answered."""
-
-    answers: dict[int, Answers]
-    questions: Questions
-    # Why there are no others.
-    missing: tuple[str, ...]
-    ledger: Ledger
-
-
-def _ask_all(
-    models: Sequence[Model],
-    planned: Planned,
-    folder: Path | None,
-    engine: Engine | str | None,
-    progress: Progress,
-) -> _Said:
-    """Ask each model all questions; what it cannot be asked, or a place that cannot be written to, is refused before any is asked."""
-    questions, settings = planned.questions, planned.settings
-    if folder is not None:
-        pyarrow_for("sequences.parquet")
-    for model in models:
-        check(model, settings)
-    facts = [[(one.describe(), one.name) for one in models], questions.sha256(), settings.deciding()]
-    ledger = Ledger(folder)
-    ledger.begin(hashlib.sha256(msgspec.json.encode(facts)).hexdigest())
-    if folder is not None:
-        make_directory(folder)
-    try:
-        with open_engine(engine) as opened:
-            answers, missing = ask_models(
-                models, questions, settings, engine=opened, ledger=ledger, progress=progress
-            )
-    except (NotMeasurableError, ModelOutputError):  # for all models and questions
-        # These would come again; after all else, a lost worker or a full disk, the same command resumes.
-        if not any(map(may_answer_later, models)):
-            with contextlib.suppress(InputError):  # what went wrong first is what counts
-                ledger.forget()
-        raise
-    names = _different_names(models)
-    reasons = dict.fromkeys(
-        f"{len(one.rows):,} questions to {names[one.model]} have no answer: {one.problem}" for one in missing
-    )
-    silent = {one.model for one in missing if len(one.rows) == len(questions)}
-    partly = [one for one in missing if one.model not in silent]
-    said = {place: own for place, own in enumerate(answers) if place not in silent}
-    if partly:
-        # A question that one model has no answer to is left out for all, so that they are compared on the same ones. A model without
-        # any answer is left out itself.
-        rows = np.setdiff1d(np.arange(len(questions)), [row for one in partly for row in one.rows])
-        if not len(rows):
-            raise partly[0].problem
-        questions = questions.select(rows)
-        said = {place: Answers._make(column[rows] for column in own) for place, own in said.items()}
-    return _Said(said, questions, tuple(reasons), ledger)
 
 
 def _different_names(models: Sequence[Model]) -> list[str]:
@@ -233,71 +184,43 @@ def _different_names(models: Sequence[Model]) -> list[str]:
     return names
 
 
-def _parameters(model: Model) -> int | None:
-    said = model.describe().get("parameters")
-    return said if isinstance(said, int) else None
-
-
 def _examples_of(
     answers: dict[str, Answers], questions: Questions, index: CorpusIndex, *, reveal: bool
 ) -> tuple[Example, ...]:
     """The recited sequences that occur least often, each at the longest context with which it is recited.
 
-    No two are from one document or overlap in any copy, and none is template-only: a suffix that occurs in five or more different
-    surroundings, of as many tokens before and after it as it has, is left out. Copies of a whole document have one surrounding.
+    No two are from one document, and none is template-only: a suffix that occurs in five or more different surroundings, of as many
+    tokens before and after it as it has, is left out. Copies of a whole document have one surrounding.
     """
-    by_any = np.logical_or.reduce([own.recited for own in answers.values()])
-    copies = np.array([sample.count for sample in questions.samples])[questions.which]
-    order = np.lexsort((-questions.contexts, copies))
-    clusters: set[int] = set()
-    taken: list[tuple[Occurrence, int]] = []
-    found: list[Example] = []
-    for question in order[by_any[order]].tolist():
-        if len(found) == EXAMPLES:
-            break
-        cluster = int(questions.clusters[questions.which[question]])
-        target = questions.target(question)
-        if (
-            cluster in clusters
-            or index.surroundings(target, around=len(target), limit=_COPIES) >= TEMPLATE_SURROUNDINGS
-        ):
-            continue
-        whole = np.concatenate([questions.prompt(question), target])
-        places = [(place, len(whole)) for place in index.locate(whole, limit=_COPIES)]
-        if not any(_overlap(one, other) for one in places for other in taken):
-            clusters.add(cluster)
-            taken += places
-            found.append(_example(question, answers, questions, index, reveal=reveal))
-    return tuple(found)
 
-
-def _overlap(one: tuple[Occurrence, int], other: tuple[Occurrence, int]) -> bool:
-    """Whether two copies, each a place and a number of tokens, share a token of the corpus."""
-    (place, length), (elsewhere, size) = one, other
-    begins = place.offset < elsewhere.offset + size
-    return place.document == elsewhere.document and begins and elsewhere.offset < place.offset + length
-
-
-def _example(
-    question: int, answers: dict[str, Answers], questions: Questions, index: CorpusIndex, *, reveal: bool
-) -> Example:
     def text(tokens: IntArray) -> str:
         written = index.decode(tokens.tolist())
         return written if reveal else masked_text(written)
 
-    sample, context = questions.sample(question), int(questions.contexts[question])
-    # A model that was not asked to write anything has nothing here.
-    wrote = {name: own.written[question] for name, own in answers.items() if not own.recited[question]}
-    return Example(
-        document=sample.document,
-        offset=sample.offset,
-        copies=sample.count,
-        context=context or None,
-        prompt=text(questions.prompt(question)),
-        suffix=text(questions.target(question)),
-        recited_by=tuple(name for name, own in answers.items() if own.recited[question]),
-        others_wrote={name: text(tokens) for name, tokens in wrote.items() if (tokens[:1] >= 0).any()},
-    )
+    by_any = np.logical_or.reduce([own.recited for own in answers.values()])
+    copies = np.array([sample.count for sample in questions.samples])[questions.which]
+    order = np.lexsort((-questions.contexts, copies))
+    found: dict[int, Example] = {}
+    for question in order[by_any[order]].tolist():
+        if len(found) == EXAMPLES:
+            break
+        cluster = int(questions.clusters[questions.which[question]])
+        if cluster in found:
+            continue
+        target = questions.target(question)
+        if index.surroundings(target, around=len(target), limit=_COPIES) >= TEMPLATE_SURROUNDINGS:
+            continue
+        sample = questions.sample(question)
+        found[cluster] = Example(
+            document=sample.document,
+            offset=sample.offset,
+            copies=sample.count,
+            context=int(questions.contexts[question]) or None,
+            prompt=text(questions.prompt(question)),
+            suffix=text(target),
+            recited_by=tuple(name for name, own in answers.items() if own.recited[question]),
+        )
+    return tuple(found.values())
 
 
 def masked_text(text: str) -> str:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, get_args
-
-import msgspec
+from typing import Annotated, Any
 
 from coalmine.audits.options import SEED, Option, Options
-from coalmine.errors import InputError
 
-SampleKind = Literal["normalized", "uniform"]
 # Beyond this, a float does not hold every whole number.
 MOST_TRIES = 2**53
 # With a vocabulary of bytes, half as many take all of the memory that a beam may have.
@@ -47,40 +43,21 @@ class RecitationOptions(Options, frozen=True, kw_only=True):
 
     suffix: Annotated[int, Option("Tokens that must come out.")] = 50
     contexts: Annotated[tuple[int, ...] | None, Option("Tokens that are given, such as 50,100.")] = None
-    lengths: Annotated[
-        tuple[int, ...] | None,
-        Option("Tokens of the sequences; one long length compares contexts on the same suffixes."),
-    ] = None
+    lengths: Annotated[tuple[int, ...] | None, Option("Tokens of the sequences, for all contexts.")] = None
     sample: Annotated[str, Option("normalized (as many of each number of copies) or uniform.")] = "normalized"
-    per_bucket: Annotated[int, Option("Sequences of each length and number of copies, at most.")] = (
-        msgspec.field(default=1000, name="each")
+    per_bucket: Annotated[int, Option("Sequences of each length and number of copies, at most.")] = 1000
+    max_sequences: Annotated[int | None, Option("Sequences in all, at most.")] = None
+    temperature: Annotated[float, Option("Of sampling.", decides=True)] = 1.0
+    top_k: Annotated[int | None, Option("Sample from this many of the likeliest tokens.", decides=True)] = (
+        None
     )
-    max_sequences: Annotated[int | None, Option("Sequences in all, at most.")] = msgspec.field(
-        default=None, name="most"
-    )
-    temperature: Annotated[
-        float, Option("Of sampling; greedy decoding is measured anyway.", decides=True)
-    ] = 1.0
-    top_k: Annotated[
-        int | None, Option("Sample only from this many of the likeliest tokens.", decides=True)
-    ] = None
-    tries: Annotated[tuple[int, ...], Option("In how many tries a sampled suffix should come out.")] = (
-        1,
-        100,
-        10_000,
-    )
+    tries: Annotated[tuple[int, ...], Option("Tries in which a suffix should be sampled.")] = (1, 100, 10_000)
     chance: Annotated[float, Option("With which probability it should, at least.")] = 0.5
-    greedy_only: Annotated[
-        bool, Option("No sampling: stop reading a suffix at its first miss.", decides=True)
-    ] = False
+    greedy_only: Annotated[bool, Option("No sampling: stop at the first miss.", decides=True)] = False
     beam: Annotated[int | None, Option("Also by beam search of this width (slow).", decides=True)] = None
-    anywhere: Annotated[
-        bool, Option("Also count outputs that follow their prompt anywhere in the corpus.")
-    ] = False
-    near: Annotated[int | None, Option("Also count outputs within this many edits of the suffix.")] = None
-    hidden_share: Annotated[
-        float | None, Option("For masked models: the share of tokens that is hidden.", decides=True)
-    ] = 0.15
+    anywhere: Annotated[bool, Option("Also outputs that follow their prompt anywhere in the corpus.")] = False
+    near: Annotated[int | None, Option("Also outputs within this many edits of the suffix.")] = None
+    hidden_share: Annotated[float | None, Option("Share of tokens that is hidden.", decides=True)] = 0.15
     confidence: float = 0.95
     seed: Annotated[int, SEED] = 0
 
@@ -95,24 +72,18 @@ class RecitationOptions(Options, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Reject values that nothing can be asked with; `hidden_share` is a number until the models are known."""
-        sizes = {"contexts": self.contexts, "lengths": self.lengths}
-        most = {} if self.max_sequences is None else {"max_sequences": (self.max_sequences,)}
-        for name, values in (sizes | most | {"suffix": (self.suffix,)}).items():
-            if values is not None and (not values or min(values) < 1):
-                raise InputError(f"{name} must be at least 1, got {', '.join(map(str, values)) or 'nothing'}")
-        if self.sample not in get_args(SampleKind):
-            raise InputError(f"a sample is {' or '.join(get_args(SampleKind))}, got {self.sample!r}")
-        if self.hidden_share is None or not 0 < self.hidden_share < 1:
-            raise InputError(
-                f"the share of hidden tokens must be above 0 and below 1, got {self.hidden_share}; 0.15 is usual"
-            )
-        if any(not 1 <= one <= MOST_TRIES for one in self.tries):
-            raise InputError(f"tries must be from 1 to 2^53, got {list(self.tries)}; 100 is usual")
-        if not 0 < self.chance < 1:
-            raise InputError(f"chance must be above 0 and below 1, got {self.chance}; 0.5 is usual")
-        if self.beam is not None and not 1 <= self.beam <= MOST_BEAMS:
-            raise InputError(f"a beam must be from 1 to {MOST_BEAMS:,} wide, got {self.beam:,}; 100 is wide")
-        if self.near is not None and not 0 <= self.near < self.suffix:
-            raise InputError(
-                f"near must be a number of edits from 0 to {self.suffix - 1}, got {self.near}: more make any output into the suffix"
-            )
+        for name in ("contexts", "lengths"):
+            sizes = getattr(self, name)
+            self._require(sizes is None or min(sizes, default=0) >= 1, name, "at least 1", 50)
+        most = self.max_sequences
+        self._require(self.suffix >= 1, "suffix", "at least 1")
+        self._require(most is None or most >= 1, "max_sequences", "at least 1", 1000)
+        self._require(self.sample in {"normalized", "uniform"}, "sample", "normalized or uniform")
+        share = self.hidden_share
+        self._require(share is not None and 0 < share < 1, "hidden_share", "above 0 and below 1")
+        in_range = all(1 <= one <= MOST_TRIES for one in self.tries)
+        self._require(in_range, "tries", "from 1 to 2^53", 100)
+        self._require(0 < self.chance < 1, "chance", "above 0 and below 1")
+        beam, near = self.beam, self.near
+        self._require(beam is None or 1 <= beam <= MOST_BEAMS, "beam", f"from 1 to {MOST_BEAMS}", 100)
+        self._require(near is None or 0 <= near < self.suffix, "near", "from 0 to less than the suffix", 3)

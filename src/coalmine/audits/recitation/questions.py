@@ -7,7 +7,7 @@ and what is given is the whole conversation before each.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -79,61 +79,43 @@ class Questions(NamedTuple):
 
     def sha256(self) -> str:
         """A hash that differs between any two sets of questions."""
-        digest = hashlib.sha256(repr((self.suffix, len(self.samples))).encode())
-        for sample in self.samples:
-            digest.update(np.asarray(sample.tokens, dtype=np.int64).tobytes())
-        for before in self.given or ():
-            digest.update(repr(before.tolist()).encode())
-        digest.update(self.which.astype(np.int64).tobytes())
-        digest.update(self.contexts.astype(np.int64).tobytes())
+        digest = hashlib.sha256(str(self.suffix).encode())
+        for tokens in (self.which, self.contexts, *(one.tokens for one in self.samples), *(self.given or ())):
+            digest.update(f"{len(tokens)} ".encode() + tokens.astype(np.int64).tobytes())
         return digest.hexdigest()
-
-
-class Cuts(NamedTuple):
-    """The lengths of sequences that are sampled, and of the contexts that are given, in tokens; and what was left out, in words."""
-
-    lengths: tuple[int, ...]
-    contexts: tuple[int, ...] = ()
-    # Whether a context is tried on longer sequences too, and not only on those that are just long enough.
-    on_longer: bool = False
-    left_out: tuple[str, ...] = ()
-
-
-class Planned(NamedTuple):
-    """What is asked, with which settings, and what was left out, in words."""
-
-    questions: Questions
-    settings: RecitationOptions
-    left_out: tuple[str, ...]
 
 
 def plan(
     models: Sequence[Model], index: CorpusIndex, options: RecitationOptions, progress: Progress
-) -> Planned:
-    """The questions, and the options with what was left open as it was decided."""
-    masked = _are_masked(models)
-    check_tokens(models, index)
+) -> tuple[Questions, RecitationOptions, tuple[str, ...]]:
+    """The questions; the options with what was left open as it was decided; and what was left out, in words."""
+    for model in models:
+        _check_reads(model, index)
+    kinds = {isinstance(model, MaskedModel) for model in models}
+    if len(kinds) != 1:
+        raise InputError("give one model or more, which all fill gaps or all continue a prompt")
+    [masked] = kinds
     options.check()
     if index.manifest.tokenizer.chat_template_sha256 and any(
         isinstance(model, ConversationWriter) for model in models
     ):
         return _plan_turns(models, index, options)
-    cuts = plan_cuts(models, options, masked=masked)
-    samples = _sample(index, cuts.lengths, options, progress)
+    lengths, contexts, left_out = plan_sizes(models, options, masked=masked)
+    samples = _sample(index, lengths, options, progress)
     clusters = clusters_of(samples, index if options.sample == "uniform" else None)
-    questions = ask_about(samples, clusters, cuts, 0 if masked else options.suffix)
-    missing = sorted(set(cuts.contexts) - set(questions.contexts.tolist()))
-    not_asked = (
-        f"contexts of {', '.join(map(str, missing))} tokens were not tried, because no sequence has as many before {options.suffix} more",
-    )
+    longer = options.contexts is not None and options.lengths is not None
+    questions = ask_about(samples, clusters, contexts, 0 if masked else options.suffix, longer=longer)
+    missing = sorted(set(contexts) - set(questions.contexts.tolist()))
+    if missing:
+        left_out += (f"no sequence is long enough for contexts of {', '.join(map(str, missing))} tokens",)
     settings = msgspec.structs.replace(
         options,
-        contexts=cuts.contexts,
-        lengths=cuts.lengths,
+        contexts=contexts,
+        lengths=lengths,
         tries=() if options.greedy_only or masked or any(map(by_text, models)) else tuple(options.tries),
         hidden_share=options.hidden_share if masked else None,
     )
-    return Planned(questions, settings, (*cuts.left_out, *(not_asked if missing else ())))
+    return questions, settings, left_out
 
 
 def by_text(model: Model) -> bool:
@@ -141,79 +123,58 @@ def by_text(model: Model) -> bool:
     return isinstance(model, TextReciter) and (not isinstance(model, Scorer) or isinstance(model, ChatModel))
 
 
-def _are_masked(models: Sequence[Model]) -> bool:
-    """Whether the models fill gaps; all must be of one kind."""
-    if not models:
-        raise InputError("there is no model to ask; give one")
-    for model in models:
-        if isinstance(model, PairModel):
-            raise NotMeasurableError(
-                f"{model.name!r} is a model of pairs, and an index has no sources; hold one fixed with given(source), or --source"
-            )
-    kinds = {isinstance(model, MaskedModel) for model in models}
-    if len(kinds) > 1:
-        raise InputError(
-            "models that fill gaps and models that continue a prompt recite different things; ask them apart"
+def _check_reads(model: Model, index: CorpusIndex) -> None:
+    """Reject a model whose tokens are not those of the index: a sequence of other tokens is another sequence."""
+    if isinstance(model, PairModel):
+        raise NotMeasurableError(
+            f"{model.name!r} is a model of pairs, and an index has no sources; hold one fixed with given(source), or --source"
         )
-    return kinds.pop()
+    try:
+        same = tokenizer_sha256(model.tokenizer) == index.manifest.tokenizer.sha256
+    except InputError:
+        same = False
+    if not same:
+        raise InputError(
+            f"the index holds tokens of kind {index.tokenizer.kind!r} that are not those of {model.name!r}; index the corpus with "
+            "the model's own: `coalmine data index CORPUS -o INDEX --tokenizer MODEL`"
+        )
 
 
-def check_tokens(models: Sequence[Model], index: CorpusIndex) -> None:
-    """Reject models whose tokens are not those of the index: a sequence of other tokens is another sequence."""
-    for model in models:
-        try:
-            same = tokenizer_sha256(model.tokenizer) == index.manifest.tokenizer.sha256
-        except InputError:
-            same = False
-        if not same:
-            raise InputError(
-                f"the index holds tokens of kind {index.tokenizer.kind!r} that are not those of {model.name!r}; index the corpus with "
-                "the model's own: `coalmine data index CORPUS -o INDEX --tokenizer MODEL`"
-            )
-
-
-def plan_cuts(models: Sequence[Model], options: RecitationOptions, *, masked: bool = False) -> Cuts:
-    """The lengths and contexts to use: as given, or the default ones that fit into the models' context.
+def plan_sizes(
+    models: Sequence[Model], options: RecitationOptions, *, masked: bool = False
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[str, ...]]:
+    """The lengths and contexts to use, as given or the usual ones that fit into the models' context; and what was left out, in words.
 
     Where only contexts are given, each is tried on sequences of its own length: context and suffix. Where lengths are given, each
     context is tried on all sequences that are long enough. Masked models are given sequences whole, and have no context.
     """
     if masked and options.contexts is not None:
-        raise InputError(
-            "models that fill gaps are given whole sequences, so there is no context before a suffix; give lengths instead"
-        )
+        raise InputError("models that fill gaps are given whole sequences; give lengths instead of contexts")
     suffix, what = (0, "lengths") if masked else (options.suffix, "contexts")
-    # The last token of a suffix is predicted, and never read; of a whole sequence, all are.
-    limits = [one for model in models if (one := longest_prompt(model, max(1, suffix))) is not None]
-    room = min(limits, default=None)
     lengths = sorted(set(options.lengths or LENGTHS))
     wanted = sorted(set(options.contexts or [length - suffix for length in lengths if length > suffix]))
     if options.contexts is not None and options.lengths is None:
         lengths = [context + suffix for context in wanted]
-    if wanted and wanted[-1] + suffix > lengths[-1]:
+    if not wanted or wanted[-1] + suffix > lengths[-1]:
         raise InputError(
-            f"a context of {wanted[-1]} tokens and a suffix of {suffix} do not fit into sequences of {lengths[-1]}; give longer "
-            "lengths, or a shorter context"
+            f"sequences of {', '.join(map(str, lengths))} tokens have no room for the context and a suffix of {suffix}; give longer "
+            "lengths, or a shorter context or suffix"
         )
-    fitting = [one for one in wanted if room is None or one <= room]
-    named = options.lengths if masked else options.contexts
-    if fitting != wanted and (named is not None or (masked and not fitting)):
+    # The last token of a suffix is predicted, and never read; of a whole sequence, all are.
+    limits = [longest_prompt(model, max(1, suffix)) for model in models]
+    room = min((one for one in limits if one is not None), default=wanted[-1])
+    fitting = [one for one in wanted if one <= room]
+    if not fitting or (fitting != wanted and (options.lengths if masked else options.contexts) is not None):
         raise NotMeasurableError(
             f"{what} of {wanted[-1]} tokens are more than the models can read; give {what} of up to {room} tokens"
-        )
-    if not fitting:
-        raise NotMeasurableError(
-            f"no sequence of {', '.join(map(str, lengths))} tokens has room for a context before a suffix of {suffix}, or none that the "
-            "models can read; give other lengths, or a shorter suffix"
         )
     if options.contexts is None:
         lengths = [one + suffix for one in fitting]
     left_out = f"{what} of more than {room} tokens were left out, because not all models can read as much"
-    return Cuts(
+    return (
         tuple(lengths),
         () if masked else tuple(fitting),
-        on_longer=options.contexts is not None and options.lengths is not None,
-        left_out=() if fitting == wanted else (left_out,),
+        () if fitting == wanted else (left_out,),
     )
 
 
@@ -244,15 +205,18 @@ def _sample(
     return samples
 
 
-def ask_about(samples: list[Sample], clusters: IntArray, cuts: Cuts, suffix: int) -> Questions:
-    """Each sample with each context that it is tried with, or as a whole; neighbors have contexts of one length, and share batches."""
+def ask_about(
+    samples: list[Sample], clusters: IntArray, contexts: Sequence[int], suffix: int, *, longer: bool = False
+) -> Questions:
+    """Each sample with each context that it is tried with, or as a whole; neighbors have contexts of one length, and share batches.
+
+    With `longer`, a context is tried on longer sequences too, and not only on those that are just long enough.
+    """
     pairs = [
         (context, place)
-        for context in cuts.contexts or (0,)
+        for context in contexts or (0,)
         for place, sample in enumerate(samples)
-        if not context
-        or sample.length == context + suffix
-        or (cuts.on_longer and sample.length > context + suffix)
+        if not context or sample.length == context + suffix or (longer and sample.length > context + suffix)
     ]
     columns: Any = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
     return Questions(samples, columns[1], columns[0], suffix, clusters)
@@ -293,71 +257,62 @@ def clusters_of(samples: Sequence[Sample], index: CorpusIndex | None = None) -> 
     return clusters
 
 
-def _plan_turns(models: Sequence[Model], index: CorpusIndex, options: RecitationOptions) -> Planned:
+def _plan_turns(
+    models: Sequence[Model], index: CorpusIndex, options: RecitationOptions
+) -> tuple[Questions, RecitationOptions, tuple[str, ...]]:
     """Up to `per_bucket` turns of the assistant, drawn uniformly, with the conversation before each."""
-    writer = models[0]
-    if not (
-        isinstance(writer, ConversationWriter) and all(isinstance(one, ConversationWriter) for one in models)
-    ):
+    writers = [model for model in models if isinstance(model, ConversationWriter)]
+    if len(writers) < len(models):
         raise InputError(
             "a chat endpoint recites turns, and other models recite any sequence; ask them apart"
         )
     if options.contexts is not None or options.lengths is not None:
         raise InputError(
-            "a chat endpoint is given the whole conversation before a turn, so there is no context to choose; leave out --contexts and "
-            "lengths"
+            "a chat endpoint is given the whole conversation before a turn; leave out --contexts and lengths"
         )
     suffix, lengths = options.suffix, dict(index.document_lengths())
     order = arrays(options.seed, "recite", "turns").permutation(np.array(sorted(lengths), dtype=np.int64))
     most = min(options.per_bucket, options.max_sequences or options.per_bucket)
-    samples, given = list[Sample](), list[IntArray]()
-    unread = 0
+    turns: list[tuple[int, int, IntArray]] = []  # document, where the turn begins, and the document's tokens
     for document in order.tolist():
-        if len(samples) >= most:
+        if len(turns) >= most:
             break
         tokens = index.tokens_at(Occurrence(document, 0), lengths[document])
-        begins = _turns_of(writer, index, tokens, suffix)
-        unread += begins is None
-        for begin in begins or ():
-            samples.append(Sample(suffix, 0, 0, document, begin, tokens[begin : begin + suffix]))
-            given.append(tokens[:begin])
-    if not samples:
+        turns += [(document, begin, tokens) for begin in _turns_of(writers[0], index, tokens, suffix)]
+    if not turns:
         raise NotMeasurableError(
             f"no conversation of the index has a turn of the assistant with {suffix} tokens or more, so nothing can be recited; "
             "give a shorter --suffix"
         )
-    counts = index.counts(np.array([one.tokens for one in samples[:most]], dtype=np.int64)).tolist()
+    turns = turns[:most]
+    texts = [tokens[begin : begin + suffix] for _, begin, tokens in turns]
+    counts = index.counts(np.array(texts, dtype=np.int64)).tolist()
     samples = [
-        msgspec.structs.replace(one, count=count, bucket=bucket_of(count))
-        for one, count in zip(samples[:most], counts, strict=True)
+        Sample(suffix, bucket_of(count), count, document, begin, text)
+        for (document, begin, _), text, count in zip(turns, texts, counts, strict=True)
     ]
-    which, nothing = np.arange(len(samples)), np.zeros(len(samples), dtype=np.int64)
-    clusters = clusters_of(samples, index)
-    questions = Questions(samples, which, nothing, suffix, clusters, tuple(given[:most]))
+    questions = Questions(
+        samples,
+        which=np.arange(len(samples)),
+        contexts=np.zeros(len(samples), dtype=np.int64),
+        suffix=suffix,
+        clusters=clusters_of(samples, index),
+        given=tuple(tokens[:begin] for _, begin, tokens in turns),
+    )
     settings = msgspec.structs.replace(
         options, contexts=(), lengths=(suffix,), tries=(), hidden_share=None, sample="uniform"
     )
-    noted = f"{unread:,} documents are not conversations as the chat template writes them"
-    return Planned(questions, settings, (GIVEN_WHOLE, *((noted,) if unread else ())))
+    return questions, settings, (GIVEN_WHOLE,)
 
 
-def _turns_of(
-    model: ConversationWriter, index: CorpusIndex, tokens: IntArray, suffix: int
-) -> list[int] | None:
-    """Where the long enough turns of the assistant in a document begin; None where it is not a conversation."""
-    turns = model.turns_in(index.decode(tokens))
-    if turns is None:
-        return None
-    begins = []
+def _turns_of(model: ConversationWriter, index: CorpusIndex, tokens: IntArray, suffix: int) -> Iterator[int]:
+    """Where the long enough turns of the assistant in a document begin."""
+    turns = model.turns_in(index.decode(tokens)) or ()
     for place, turn in enumerate(turns):
-        if place and turn.role == "assistant":
-            before = index.encode(model.before_last(turns[: place + 1]))
-            begin = len(before)
-            # What comes before it must end with a token.
-            if (
-                np.array_equal(tokens[:begin], before)
-                and len(index.encode(turn.content)) >= suffix
-                and index.decode(tokens[begin:]).startswith(turn.content)
-            ):
-                begins.append(begin)
-    return begins
+        if not place or turn.role != "assistant" or len(index.encode(turn.content)) < suffix:
+            continue
+        before = index.encode(model.before_last(turns[: place + 1]))
+        begin = len(before)
+        # What comes before it must end with a token.
+        if np.array_equal(tokens[:begin], before) and index.decode(tokens[begin:]).startswith(turn.content):
+            yield begin

@@ -18,8 +18,7 @@ from coalmine.records.estimate import Count
 from coalmine.statistics.intervals import clustered_interval
 from coalmine.statistics.trends import Trend
 
-SCHEMA = "coalmine.recitation/2"
-RESULT_FILE = "recitation.json"
+SCHEMA = "coalmine.recitation/3"
 SEQUENCES_FILE = "sequences.parquet"
 _METHOD = "exact binomial"
 _ALONE = "sequences are independent of each other"
@@ -27,13 +26,12 @@ _CLUSTERED = "documents are independent of each other, and a model may recite al
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """How much a model recites of the sequences of one context, or of one length or number of copies among them."""
+    """How much a model recites of the sequences of one context, or of those of one number of copies among them."""
 
     model: str
     # None for masked models, which are given the text around gaps, and for chat endpoints, which are given the conversation before a turn.
     context: int | None
     # None for all of them together.
-    length: int | None = None
     bucket: int | None = None
     # The fewest and the most copies, and the geometric mean, of the sequences in this group.
     copies: tuple[int, int]
@@ -50,7 +48,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 class RecitationTrend(msgspec.Struct, frozen=True, kw_only=True):
     """How the recited share grows with the logarithm of something; model or context is None if the trend is over all of them."""
 
-    by: Literal["repetitions", "context", "length", "size"]
+    by: Literal["repetitions", "context", "size"]
     model: str | None
     context: int | None
     trend: Trend
@@ -66,7 +64,7 @@ class Exclusive(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Example(msgspec.Struct, frozen=True, kw_only=True):
-    """A sequence that was recited, and what others wrote in its place; texts are masked unless the user asked to reveal them."""
+    """A sequence that was recited; texts are masked unless the user asked to reveal them."""
 
     document: int
     offset: int
@@ -75,8 +73,6 @@ class Example(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str
     suffix: str
     recited_by: tuple[str, ...]
-    # What each of the other models wrote, as far as it was asked.
-    others_wrote: dict[str, str] = {}
 
 
 class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,14 +126,8 @@ class Recitation(msgspec.Struct, frozen=True, kw_only=True):
 
     def overall(self, model: str, context: int | None) -> Group | None:
         """All sequences of one context together."""
-        return next(
-            (
-                group
-                for group in self.groups
-                if (group.model, group.context, group.length, group.bucket) == (model, context, None, None)
-            ),
-            None,
-        )
+        groups = (one for one in self.groups if one.bucket is None)
+        return next((one for one in groups if (one.model, one.context) == (model, context)), None)
 
 
 def main_context(groups: Sequence[Group]) -> int | None:
@@ -154,7 +144,7 @@ def asked_model(recitation: Recitation) -> dict[str, Any]:
 
 def _again(path: Path, recitation: Recitation) -> Iterator[str]:
     """Shares and trends follow from the answers in the sequences.parquet beside them."""
-    from coalmine.audits.recitation.groups import counted_again
+    from coalmine.audits.recitation.shares import counted_again
 
     sequences = path.with_name(SEQUENCES_FILE)
     if sequences.is_file():
@@ -164,7 +154,7 @@ def _again(path: Path, recitation: Recitation) -> Iterator[str]:
 RECITATIONS = Document(
     record=Recitation,
     schema=SCHEMA,
-    file=RESULT_FILE,
+    file="recitation.json",
     title="recitation",
     by="`coalmine recite`",
     others={

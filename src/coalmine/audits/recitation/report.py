@@ -1,38 +1,149 @@
-"""What reports and the gate learn from recitation: how much text comes out verbatim, compared with a baseline, and what increases it."""
+"""What recitation shows: how much text comes out verbatim, compared with a baseline, and what increases it; tables and figures of it.
+
+The figures are after Figures 1 and 2 of Quantifying Memorization Across Neural Language Models, Carlini, Ippolito, Jagielski, Lee,
+Tramer and Zhang, 2022, arXiv:2202.07646.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
-from coalmine.audits.recitation.display import recitation_figures
+import msgspec
+import numpy as np
+
 from coalmine.audits.recitation.records import (
     RECITATIONS,
     Example,
+    Exclusive,
     Group,
     ModelFacts,
     Recitation,
     RecitationTrend,
 )
+from coalmine.evidence.charts import Axis, Chart, Marks, Rows, intervals, named_colors, rounded, short_names
 from coalmine.evidence.measures import Audit, Measure, Rule
 from coalmine.evidence.run import Run
 from coalmine.evidence.tables import Column, Detail, Table
 from coalmine.evidence.words import hidden
 from coalmine.records import Estimate
 
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
 # If no upper limit is above this share, hardly anything is recited.
 HARMLESS = 0.01
 # The share that a model may recite if no baseline shows what is easy: text that anyone would continue in the same way.
 COMMON = 0.01
 NO_BASELINE = ", which without a baseline may be text that any model guesses"
-_BY = {"repetitions": "copies in the corpus", "context": "context", "size": "parameters"}
-# What is missing if there is no trend.
-_TOO_FEW = {
-    "repetitions": "fewer than three numbers of copies have sequences, so it is not known whether repeated text is recited more",
-    "context": "fewer than three contexts were tried, so it is not known whether a longer one brings out more",
-    "size": "fewer than three models of known size were asked, so it is not known whether a larger one recites more",
+
+By = Literal["repetitions", "context", "size"]
+# The title of the figure, the name of its axis, and what a trend needs three of.
+_AXES: dict[By, tuple[str, str, str]] = {
+    "repetitions": ("Recitation by repetitions", "copies in the corpus", "numbers of copies"),
+    "context": ("Recitation by context", "tokens of context", "contexts"),
+    "size": ("Recitation by model size", "parameters", "models of known size"),
 }
+_SHARE = "share recited"
+
+TRENDS: Table[RecitationTrend] = Table(
+    (
+        Column("trend with", lambda one: one.by),
+        Column("of", lambda one: one.model or "all models"),
+        Column("share for ten times as much", lambda one: one.trend.slope, "%"),
+        Column("p", lambda one: one.trend.p_value, "p"),
+        Column("R²", lambda one: one.trend.r_squared),
+        Column("note", lambda one: "; ".join(one.trend.slope.warnings) or None),
+    )
+)
+EXAMPLES: Table[Example] = Table(
+    (
+        Column("document:offset", lambda one: f"{one.document}:{one.offset}"),
+        Column("copies", lambda one: one.copies),
+        Column("context", lambda one: one.context),
+        Column("prompt", lambda one: one.prompt, short=""),
+        Column("recited suffix", lambda one: one.suffix),
+        Column("by", lambda one: ", ".join(one.recited_by)),
+    )
+)
+WAYS: Table[tuple[str, str, Estimate]] = Table(
+    (
+        Column("model", lambda one: one[0]),
+        Column("by", lambda one: one[1]),
+        Column("recited", lambda one: one[2], "%"),
+    )
+)
+
+
+def terminal_tables(result: Recitation) -> Iterator[RichTable]:
+    """The tables of a result: shares by context, by copies and in other ways, trends, what is recited by one model alone, and examples."""
+    main, given = result.main_context, given_in_words(result)
+    baselines = {one.name for one in result.models if one.role == "baseline"}
+    shares: Table[Group] = Table(
+        (
+            Column("model", lambda one: f"{one.model} (baseline)" if one.model in baselines else one.model),
+            Column("context", lambda one: one.context or given),
+            Column("copies", _copies),
+            Column("sequences", lambda one: one.recited.n),
+            Column("documents", lambda one: None if one.clusters == one.recited.n else one.clusters),
+            Column("recited", lambda one: one.recited, "%"),
+        )
+    )
+    whole = [one for one in result.groups if one.bucket is None]
+    yield shares.terminal(whole)
+    yield shares.terminal(one for one in result.groups if one.bucket is not None and one.context == main)
+    if whole and whole[0].ways:
+        yield WAYS.terminal(
+            (one.model, way, share)
+            for one in whole
+            if one.context == main
+            for way, share in {"greedy decoding": one.recited, **one.ways}.items()
+        )
+    trends = [one for one in result.trends if one.context in {None, main}]
+    if any(one.trend.slope.value is not None for one in trends):
+        yield TRENDS.terminal(one for one in trends if one.trend.slope.value is not None)
+    if len(result.models) > 1:
+        alone: Table[Exclusive] = Table(
+            (
+                Column("model", lambda one: one.model),
+                Column("recites", lambda one: one.recited),
+                *(
+                    Column(f"not {one.name}", partial(_not_recited_by, name=one.name))
+                    for one in result.models
+                ),
+            )
+        )
+        yield alone.terminal(result.exclusive)
+    if result.examples:
+        yield EXAMPLES.terminal(result.examples)
+
+
+def _not_recited_by(row: Exclusive, name: str) -> int | str:
+    return row.not_recited_by.get(name, "-")
+
+
+def _copies(group: Group) -> str:
+    low, high = group.copies
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def given_in_words(result: Recitation) -> str:
+    """What is given where it is not a number of tokens."""
+    masked = result.settings.hidden_share is not None
+    return "the text around gaps" if masked else "the conversation before it"
+
+
+def in_plain_words(result: Recitation) -> str:
+    """The answer in a sentence."""
+    shares = [
+        f"{one.name}{' (baseline)' if one.role == 'baseline' else ''} recites {group.recited.text('%')}"
+        for one in result.models
+        if (group := result.overall(one.name, result.main_context)) is not None
+    ]
+    given = f"{result.main_context} tokens" if result.main_context else given_in_words(result)
+    return f"Given {given}, {', '.join(shares)} of the sequences ({result.settings.suffix} tokens each)."
 
 
 def measures(run: Run) -> Iterator[Measure]:
@@ -40,16 +151,19 @@ def measures(run: Run) -> Iterator[Measure]:
     for number, (_, document) in enumerate(run.all(RECITATIONS)):
         tests: dict[str, dict[str, Any]] = {}
         for model in document.models:
-            groups = _overall(document, model.name)
+            groups = _groups(document, model.name)
+            measured = [one for one in groups if one.recited.status == "measured"]
             if model.role == "asked":
                 # A model that was asked nothing is not tested: it neither is shown to recite nor takes a share of the error.
-                if groups:
+                if measured:
                     tests[model.name] = {
-                        "p_value": _chance(document, groups),
+                        "p_value": _chance(document, measured),
                         "test": ("recitation", str(number), model.name),
                     }
-                yield _share(document, model, groups, tests.get(model.name, {}))
-                yield from _rates(model, _contexts(document, model.name))
+                yield _share(document, model, measured, tests.get(model.name, {}))
+                for group in groups:
+                    name = f"{model.name}, context {group.context or given_in_words(document)}"
+                    yield Measure(key="recitation.rate", name=name, estimate=group.recited, source=group)
         yield from _trends(document, tests)
         for why in document.not_measured:
             yield Measure(key="recitation.missing", estimate=Estimate.not_measured("none", why))
@@ -75,9 +189,10 @@ def _share(document: Recitation, model: ModelFacts, groups: Sequence[Group], tes
     doubt = "; ".join(document.not_measured)
     if not doubt and highest > max(HARMLESS, easy):
         doubt = f"up to {100 * highest:.2g}% may be recited"
+    given = given_in_words(document) if group.context is None else f"{group.context} tokens"
     return Measure(
         key="recitation.share",
-        name=f"{model.name}, {_tried(document, group)}",
+        name=f"{model.name}, given {given} ({document.settings.sample} sample)",
         estimate=group.recited,
         about=(model.name,),
         says=says,
@@ -87,20 +202,15 @@ def _share(document: Recitation, model: ModelFacts, groups: Sequence[Group], tes
     )
 
 
-def _rates(model: ModelFacts, groups: Sequence[Group]) -> Iterator[Measure]:
-    """The share at each context, for the rule."""
-    for group in groups:
-        at = "" if group.context is None else f" at context {group.context}"
-        yield Measure(key="recitation.rate", name=f"{model.name}{at}", estimate=group.recited, source=group)
-
-
 def _trends(document: Recitation, tests: dict[str, dict[str, Any]]) -> Iterator[Measure]:
     """What increases recitation; more than a remark only for models that are shown to recite at all."""
     asked = {model.name for model in document.models if model.role == "asked"}
-    for by, missing in _TOO_FEW.items():
+    for by, (_, axis, many) in _AXES.items():
         these = [one for one in document.trends if one.by == by and (one.model is None or one.model in asked)]
         if all(one.trend.slope.status == "not_measured" for one in these):
-            yield Measure(key="recitation.trend", status="not_tested", says=missing)
+            yield Measure(
+                key="recitation.trend", status="not_tested", says=f"fewer than three {many} were tried"
+            )
             continue
         growing = [one for one in these if (one.trend.slope.low or 0.0) > 0.0]
         if not growing:
@@ -113,14 +223,15 @@ def _trends(document: Recitation, tests: dict[str, dict[str, Any]]) -> Iterator[
             name=steepest.model or "",
             estimate=steepest.trend.slope,
             about=() if steepest.model is None else (steepest.model,),
-            says=_trend_words(steepest) + (", of a model that recites as much as this one" if test else ""),
+            says=f"by {axis}, {_fit_words(steepest)}"
+            + (", of a model that recites as much as this one" if test else ""),
             **test,
         )
 
 
-def _trend_words(one: RecitationTrend) -> str:
+def _fit_words(one: RecitationTrend) -> str:
     fit = "" if one.trend.r_squared is None else f" (R² {one.trend.r_squared:.2f})"
-    return f"by {_BY[one.by]}, {one.trend.slope.statement}{fit}"
+    return f"{one.trend.slope.statement}{fit}"
 
 
 def _chance(document: Recitation, groups: Sequence[Group]) -> float:
@@ -155,15 +266,9 @@ def _counts(recited: Estimate) -> tuple[int, int]:
     return round((recited.value or 0.0) * n), n
 
 
-def _overall(document: Recitation, model: str) -> list[Group]:
-    """All sequences together for each context that has any."""
-    return [group for group in _contexts(document, model) if group.recited.status == "measured"]
-
-
-def _contexts(document: Recitation, model: str) -> list[Group]:
-    """The same for each context, also where nothing could be measured."""
-    contexts = {group.context for group in document.groups if group.model == model}
-    return [group for context in contexts if (group := document.overall(model, context)) is not None]
+def _groups(document: Recitation, model: str) -> list[Group]:
+    """All sequences together for each context."""
+    return [one for one in document.groups if one.model == model and one.bucket is None]
 
 
 def _has_baseline(document: Recitation) -> bool:
@@ -172,22 +277,8 @@ def _has_baseline(document: Recitation) -> bool:
 
 def _baseline(document: Recitation, context: int | None) -> Group | None:
     names = [model.name for model in document.models if model.role == "baseline"]
-    groups = _overall(document, names[0]) if names else []
-    return next((group for group in groups if group.context == context), None)
-
-
-def _tried(document: Recitation, group: Group) -> str:
-    settings = document.settings
-    drawn = (
-        "equally many for each number of copies"
-        if settings.sample == "normalized"
-        else "drawn uniformly from the corpus"
-    )
-    if group.context is None and settings.hidden_share is None:
-        return f"{settings.suffix} tokens of the assistant's turn after the conversation before it, {drawn}"
-    if group.context is None:
-        return f"whole sequences with gaps, {drawn}"
-    return f"{settings.suffix} tokens after {group.context} tokens of context, {drawn}"
+    group = document.overall(names[0], context) if names else None
+    return None if group is None or group.recited.status != "measured" else group
 
 
 def _chance_above(own: Sequence[Measure], limit: float) -> float:
@@ -210,26 +301,107 @@ RULES = (
 )
 
 
+def recitation_figures(run: Run) -> list[Chart]:
+    """One figure for each quantity of which at least two values were tried."""
+    document = run.first(RECITATIONS)
+    return [] if document is None else recitation_charts(document)
+
+
+def recitation_charts(document: Recitation) -> list[Chart]:
+    """The same for one result."""
+    found = ((by, _points(document, by)) for by in _AXES)
+    return [_chart(document, by, rows) for by, rows in found if len({row[_AXES[by][1]] for row in rows}) > 1]
+
+
+def _chart(document: Recitation, by: By, rows: Rows) -> Chart:
+    names = short_names(list(dict.fromkeys(str(row["model"]) for row in rows)))
+    title, x, _ = _AXES[by]
+    main = document.main_context
+    trends = [
+        one
+        for one in document.trends
+        if one.by == by and one.trend.intercept is not None and one.context in {None, main}
+    ]
+    context = "" if by == "context" or main is None else f" with {main} tokens of context"
+    words = (
+        f"The share of sequences whose last {document.settings.suffix} tokens greedy decoding writes exactly{context}, with exact "
+        f"{100 * document.settings.confidence:g}% intervals; lines are least-squares fits on the logarithm."
+    )
+    lines = (_fit(one, x, rows, names) for one in trends)
+    columns = ("model", x, _SHARE, "low", "high", "sequences")
+    return Chart(
+        id=f"recitation-by-{by}",
+        title=title,
+        caption=" ".join([words, *(f"{one.model or 'All models'}: {_fit_words(one)}." for one in trends)]),
+        rows=[{**row, "name": names[row["model"]]} for row in rows],
+        columns=columns,
+        x=Axis(column=x, scales=("log", "linear"), format="~s", grid=False),
+        y=Axis(column=_SHARE, format="~%"),
+        marks=(
+            *(Marks(kind="line", rows=line, dashed=True) for line in lines if line),
+            intervals("low", "high"),
+            Marks(kind="points", shows=columns),
+        ),
+        color="name",
+        colors=named_colors(list(names.values())),
+        leads=True,
+    )
+
+
+def _points(document: Recitation, by: By) -> Rows:
+    """The shares that were measured, each at its place."""
+    sizes = {one.name: one.parameters for one in document.models if one.role == "asked"}
+    rows: Rows = []
+    for group in document.groups:
+        x = {
+            "repetitions": rounded(group.mean_copies, 3),
+            "context": group.context,
+            "size": sizes.get(group.model),
+        }[by]
+        elsewhere = by != "context" and group.context != document.main_context
+        part = (by == "repetitions") != (group.bucket is not None)
+        if x is not None and not part and not elsewhere and group.recited.status == "measured":
+            rows.append(
+                {
+                    "model": group.model,
+                    _AXES[by][1]: x,
+                    _SHARE: rounded(group.recited.value, 6),
+                    "low": rounded(group.recited.low, 6),
+                    "high": rounded(group.recited.high, 6),
+                    "sequences": group.recited.n,
+                }
+            )
+    return rows
+
+
+def _fit(one: RecitationTrend, x: str, rows: Rows, names: dict[str, str]) -> Rows:
+    """The fitted line as points along it; that of all models together has no color."""
+    own = [row[x] for row in rows if one.model in {None, row["model"]}]
+    if not own:
+        return []
+    name = {} if one.model is None else {"name": names[one.model]}
+    places = np.logspace(np.log10(min(own)), np.log10(max(own)), 30).tolist()
+    rates = [(place, one.trend.rate_at(place)) for place in places]
+    return [
+        {x: rounded(place, 4), _SHARE: rounded(rate, 6), **name}
+        for place, rate in rates
+        if rate is not None and 0.0 <= rate <= 1.0
+    ]
+
+
 def _details(run: Run, reveal: bool) -> Iterator[Detail]:
     """Examples of recited text, masked unless both this report and `coalmine recite` were asked to reveal it."""
     document = run.first(RECITATIONS)
     if document is None or not document.examples:
         return
-
-    def text(given: str) -> str:
-        return given if reveal and document.revealed else hidden(given)[:60]
-
-    examples: Table[Example] = Table(
-        (
-            Column("copies", lambda one: one.copies),
-            Column("context", lambda one: one.context),
-            Column("prompt", lambda one: text(one.prompt)),
-            Column("recited", lambda one: text(one.suffix)),
-            Column("by", lambda one: ", ".join(one.recited_by)),
+    examples = document.examples
+    if not (reveal and document.revealed):
+        examples = tuple(
+            msgspec.structs.replace(one, prompt=hidden(one.prompt)[:60], suffix=hidden(one.suffix)[:60])
+            for one in examples
         )
-    )
     title, caption = "Examples of what is recited", "Examples of recited text"
-    yield examples.detail(document.examples, section="Texts", title=title, caption=caption)
+    yield EXAMPLES.detail(examples, section="Texts", title=title, caption=caption)
 
 
 RECITATION = Audit(

@@ -1,29 +1,43 @@
-"""The answers of a model as a table, one row per question, and the ways in which a suffix comes out besides greedy decoding.
+"""The answers of a model as a table, one row per question, and the shares and trends that follow from it.
 
-By sampling, this is (n, p)-discoverable extraction (Measuring memorization in language models via probabilistic extraction, Hayes et
-al., 2024, arXiv:2410.19482): a suffix that sampling writes with probability q comes out at least once in n independent tries with
-probability 1 - (1 - q)^n. All of it is done in logarithms, because q is often far below what a float can hold.
+A suffix comes out by greedy decoding, or in other ways that were asked for. By sampling, this is (n, p)-discoverable extraction
+(Measuring memorization in language models via probabilistic extraction, Hayes et al., 2024, arXiv:2410.19482): a suffix that sampling
+writes with probability q comes out at least once in n independent tries with probability 1 - (1 - q)^n. All of it is done in logarithms,
+because q is often far below what a float can hold.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from coalmine.audits.recitation.answers import Answers
 from coalmine.audits.recitation.options import RecitationOptions
 from coalmine.audits.recitation.questions import Questions
-from coalmine.audits.recitation.records import SEQUENCES_FILE
+from coalmine.audits.recitation.records import (
+    SEQUENCES_FILE,
+    Exclusive,
+    Group,
+    ModelFacts,
+    Recitation,
+    RecitationTrend,
+    main_context,
+    share_estimate,
+)
 from coalmine.corpus.files.streams import pyarrow_for
 from coalmine.corpus.index.queries import CorpusIndex
 from coalmine.errors import InputError
 from coalmine.models.protocols import FloatArray, IntArray
+from coalmine.records import Estimate
+from coalmine.statistics.intervals import clopper_pearson
+from coalmine.statistics.trends import Trend, log_linear_trend
 from coalmine.storage.columns import arrow_column, numpy_column, repeated_text
 from coalmine.storage.files import PRIVATE, sha256_of_file, whole_file
 
@@ -32,8 +46,6 @@ Rows = dict[str, NDArray[Any]]
 _SMALL = -60.0
 # Columns that are empty where their number is less than this.
 _LEAST = {"first_miss": 0, "beam_place": 1}
-# Pairs of sequences whose distance is computed side by side.
-_PAIRS_AT_A_TIME = 1 << 14
 
 
 def rows_of(questions: Questions, answers: Answers, index: CorpusIndex, settings: RecitationOptions) -> Rows:
@@ -52,10 +64,7 @@ def rows_of(questions: Questions, answers: Answers, index: CorpusIndex, settings
         "first_miss": answers.first_miss,
     }
     if settings.tries:
-        log2 = answers.log2_probabilities[:, 0]
-        rows["log2_probability"] = log2
-        rows |= {f"chance_in_{tries}": chance_in_tries(log2, tries) for tries in settings.tries}
-        rows[f"tries_for_{settings.chance:g}"] = tries_needed(log2, settings.chance)
+        rows["log2_probability"] = answers.log2_probabilities[:, 0]
     if settings.beam is not None:
         rows["beam_place"] = answers.beam_place
     if settings.anywhere:
@@ -103,20 +112,17 @@ def edit_distances(first: IntArray, second: IntArray) -> IntArray:
     >>> edit_distances(np.array([[1, 2, 3], [1, 2, 3]]), np.array([[2, 3, 4], [1, 2, 3]])).tolist()
     [2, 0]
     """
-    parts: list[IntArray] = []
-    for begin in range(0, len(first), _PAIRS_AT_A_TIME):
-        one, other = (rows[begin : begin + _PAIRS_AT_A_TIME] for rows in (first, second))
-        # (columns + 1, pairs): of what was read of `one`, to each beginning of `other`.
-        before = np.repeat(np.arange(other.shape[1] + 1)[:, None], len(one), axis=1)
-        for row in range(one.shape[1]):
-            after = np.empty_like(before)
-            after[0] = row + 1
-            for column in range(other.shape[1]):
-                replaced = before[column] + (one[:, row] != other[:, column])
-                after[column + 1] = np.minimum(np.minimum(after[column], before[column + 1]) + 1, replaced)
-            before = after
-        parts.append(before[-1])
-    return np.concatenate([*parts, np.empty(0, dtype=np.int64)])
+    # (columns + 1, pairs): of what was read of `first`, to each beginning of `second`.
+    before: IntArray = np.repeat(np.arange(second.shape[1] + 1)[:, None], len(first), axis=1)
+    for row in range(first.shape[1]):
+        after = np.empty_like(before)
+        after[0] = row + 1
+        for column in range(second.shape[1]):
+            replaced = before[column] + (first[:, row] != second[:, column])
+            after[column + 1] = np.minimum(np.minimum(after[column], before[column + 1]) + 1, replaced)
+        before = after
+    found: IntArray = before[-1]
+    return found
 
 
 def log2_chance_in_tries(log2_probability: ArrayLike, tries: float) -> FloatArray:
@@ -136,38 +142,6 @@ def log2_chance_in_tries(log2_probability: ArrayLike, tries: float) -> FloatArra
     return result
 
 
-def chance_in_tries(log2_probability: ArrayLike, tries: float) -> FloatArray:
-    """The probability that a suffix comes out at least once; 0 where it is below what a float can hold.
-
-    >>> chance_in_tries([-1.0, -np.inf], 3).round(6).tolist()
-    [0.875, 0.0]
-    """
-    return np.exp2(log2_chance_in_tries(log2_probability, tries))
-
-
-def tries_needed(log2_probability: ArrayLike, chance: float) -> FloatArray:
-    """The fewest tries in which a suffix comes out at least once with probability `chance` or more; infinite where it never does.
-
-    Whole up to 2^53, and rounded to a float beyond; infinite too where there are more than a float can hold.
-
-    >>> tries_needed([0.0, -1.0, -20.0, -np.inf], 0.5).tolist()
-    [1.0, 1.0, 726818.0, inf]
-    """
-    power = math.log2(-math.log1p(-chance)) - _log2_rate(log2_probability)
-    with np.errstate(over="ignore"):
-        whole = np.array(np.maximum(1.0, np.ceil(np.exp2(power))))
-    given = np.broadcast_to(np.asarray(log2_probability, dtype=np.float64), power.shape)
-    # Rounding in the logarithms can put the answer one try off; the definition decides.
-    for place in np.argwhere(whole < 2.0**40):
-        at = tuple(place)
-        fewer = max(1.0, float(whole[at]) - 1)
-        if chance_in_tries(given[at], fewer) >= chance:
-            whole[at] = fewer
-        elif chance_in_tries(given[at], float(whole[at])) < chance:
-            whole[at] += 1
-    return whole
-
-
 def _log2_rate(log2_probability: ArrayLike) -> FloatArray:
     """Log2 of -log(1 - q): what one try adds to the exponent of never seeing the suffix; infinite for q = 1."""
     log2_q = np.asarray(log2_probability, dtype=np.float64)
@@ -183,6 +157,116 @@ def _log2_rate(log2_probability: ArrayLike) -> FloatArray:
         near_none = np.log1p(-np.exp2(np.minimum(own, -1.0)))
         rate[large] = np.log2(-np.where(own > -1, near_one, near_none))
     return rate
+
+
+def counted(
+    models: Sequence[ModelFacts], answers: Mapping[str, Rows], settings: RecitationOptions
+) -> dict[str, Any]:
+    """The fields of a `Recitation` that follow from the answers of each model, by its name; the baseline is in no trend."""
+    groups = tuple(group for one in models for group in _groups_of(one.name, answers[one.name], settings))
+    asked = [one for one in models if one.role == "asked"]
+    return {
+        "questions": len(answers[models[0].name]["context"]),
+        "groups": groups,
+        "trends": tuple(_trends_of(asked, answers, settings)),
+        "exclusive": tuple(_exclusives(answers, main_context(groups))),
+    }
+
+
+def counted_again(recitation: Recitation, sequences: Path) -> Recitation:
+    """The same result with all shares and trends from the answers in a sequences.parquet."""
+    table = read_sequences(sequences)
+    answers = {
+        one.name: {name: values[table["model"] == one.name] for name, values in table.items()}
+        for one in recitation.models
+    }
+    return msgspec.structs.replace(recitation, **counted(recitation.models, answers, recitation.settings))
+
+
+def _groups_of(model: str, rows: Rows, settings: RecitationOptions) -> Iterator[Group]:
+    """For each context all sequences together, and then by copies."""
+    for context in np.unique(rows["context"]).tolist():
+        here = _chosen(rows, rows["context"] == context)
+        yield _group(model, here, settings)
+        for bucket in np.unique(here["bucket"]).tolist():
+            yield _group(model, _chosen(here, here["bucket"] == bucket), settings, bucket)
+
+
+def _chosen(rows: Rows, chosen: NDArray[np.bool_]) -> Rows:
+    return {name: values[chosen] for name, values in rows.items()}
+
+
+def _group(model: str, rows: Rows, settings: RecitationOptions, bucket: int | None = None) -> Group:
+    copies, clusters = rows["copies"], rows["cluster"]
+
+    def share(hits: NDArray[np.bool_], what: str) -> Estimate:
+        return share_estimate(int(hits.sum()), len(hits), what, settings.confidence, clusters=clusters)
+
+    return Group(
+        model=model,
+        context=int(rows["context"][0]) or None,
+        bucket=bucket,
+        copies=(int(copies.min()), int(copies.max())),
+        mean_copies=_mean(copies),
+        recited=share(rows["recited"], "were recited"),
+        clusters=len(np.unique(clusters)),
+        recited_in_corpus=clopper_pearson(int(rows["recited"].sum()), len(copies), settings.confidence),
+        ways={way: share(hits, what) for way, what, hits in ways_of(rows, settings)},
+    )
+
+
+def _mean(values: IntArray) -> float:
+    """The geometric mean."""
+    return float(np.exp(np.mean(np.log(values))))
+
+
+def _trends_of(
+    asked: Sequence[ModelFacts], answers: Mapping[str, Rows], settings: RecitationOptions
+) -> Iterator[RecitationTrend]:
+    """Log-linear trends in repetitions, context and model size."""
+    contexts = np.unique(answers[asked[0].name]["context"]).tolist()
+    at = {
+        (one.name, context): _chosen(answers[one.name], answers[one.name]["context"] == context)
+        for one in asked
+        for context in contexts
+    }
+    level = settings.confidence
+    for one in asked:
+        for context in contexts:
+            rows = at[one.name, context]
+            parts = [_chosen(rows, rows["bucket"] == bucket) for bucket in np.unique(rows["bucket"])]
+            trend = _trend([_mean(part["copies"]) for part in parts], parts, level)
+            yield RecitationTrend(by="repetitions", model=one.name, context=context or None, trend=trend)
+        if contexts != [0]:
+            trend = _trend(contexts, [at[one.name, context] for context in contexts], level)
+            yield RecitationTrend(by="context", model=one.name, context=None, trend=trend)
+    sizes = {one.name: float(one.parameters) for one in asked if one.parameters}
+    for context in contexts if len(asked) > 1 else ():
+        parts = [at[name, context] for name in sizes]
+        trend = _trend(list(sizes.values()), parts, level, trained_apart=True)
+        yield RecitationTrend(by="size", model=None, context=context or None, trend=trend)
+
+
+def _trend(
+    x: Sequence[float], parts: Sequence[Rows], confidence: float, *, trained_apart: bool = False
+) -> Trend:
+    """The trend of the share that is recited of each part."""
+    return log_linear_trend(
+        x,
+        [int(part["recited"].sum()) for part in parts],
+        [len(part["recited"]) for part in parts],
+        clusters=[part["cluster"] for part in parts],
+        trained_apart=trained_apart,
+        confidence=confidence,
+    )
+
+
+def _exclusives(answers: Mapping[str, Rows], context: int | None) -> Iterator[Exclusive]:
+    """How many sequences each model recites at a context, and how many of those each other model does not recite."""
+    recited = {name: rows["recited"][rows["context"] == (context or 0)] for name, rows in answers.items()}
+    for name, own in recited.items():
+        others = {other: int((own & ~theirs).sum()) for other, theirs in recited.items() if other != name}
+        yield Exclusive(model=name, recited=int(own.sum()), of=len(own), not_recited_by=others)
 
 
 def save_sequences(folder: Path, answers: Mapping[str, Rows]) -> str:
