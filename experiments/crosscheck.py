@@ -32,13 +32,8 @@ from coalmine.storage.files import write_bytes
 RESULTS = Path(__file__).parent / "results"
 COLUMNS = ("statistic", "copies", "halves", "canaries", "documents", "flagged", "share", "low", "high")
 COPIES = (1, 2, 4, 8, 16)
-# The statistics by the options of `crosscheck`.
-STATISTICS: dict[str, dict[str, Any]] = {
-    **{f"share, span of {span}": {"statistic": "share", "span": span} for span in (8, 16, 24, 32)},
-    **{f"bits, span of {span}": {"statistic": "span", "span": span} for span in (8, 16)},
-    "mean": {"statistic": "mean"},
-    "total": {"statistic": "total"},
-}
+# Lengths of the span of `crosscheck`'s own statistic; the plain differences of log-perplexities are the same for all.
+SPANS = (8, 16, 24, 32)
 FALSE_POSITIVE_RATE = 0.01
 TRAINING = {"hidden": 128, "layers": 1, "embedding": 32, "epochs": 12}
 
@@ -89,14 +84,15 @@ def run(seed: int, size: int, canaries: int, work: Path) -> tuple[list[dict[str,
         "documents": len(texts),
         "planted_documents": int((~untouched).sum()),
     }
-    for name, options in STATISTICS.items():
-        out = work / f"crosscheck-{seed}"
-        result = crosscheck(corpus, out, training=TRAINING, overwrite=True, seed=seed, **options)
-        scores = np.array(parquet.read_table(out / "documents.parquet")["score"])
-        threshold = float(np.quantile(scores[untouched], 1 - FALSE_POSITIVE_RATE))
+    statistics: dict[str, Any] = {}
+    for span in SPANS:
+        out, name = work / f"crosscheck-{seed}", f"share, span of {span}"
+        result = crosscheck(corpus, out, training=TRAINING, overwrite=True, seed=seed, span=span)
+        columns = parquet.read_table(out / "documents.parquet")
+        statistics[name] = scores = np.array(columns["score"])
         by_rule = [one.document - 1 for one in result.flagged]
         facts[name] = {
-            "threshold": threshold,
+            "threshold": float(np.quantile(scores[untouched], 1 - FALSE_POSITIVE_RATE)),
             "beyond_chance": result.beyond_chance,
             "flagged": len(by_rule),
             "flagged_planted": int((~untouched[by_rule]).sum()),
@@ -104,6 +100,10 @@ def run(seed: int, size: int, canaries: int, work: Path) -> tuple[list[dict[str,
                 (scores[untouched] >= (np.inf if result.threshold is None else result.threshold)).sum()
             ),
         }
+    statistics["total"] = np.array(columns["other_bits"]) - np.array(columns["own_bits"])
+    statistics["mean"] = statistics["total"] / np.array([len(text) for text in texts])
+    for name, scores in statistics.items():
+        threshold = float(np.quantile(scores[untouched], 1 - FALSE_POSITIVE_RATE))
         found += [
             {"statistic": name, "canary": (seed, one.number), "copies": one.copies, "halves": one.halves,
              "flagged": bool(scores[place] > threshold)}

@@ -70,9 +70,8 @@ def _template(kind: str) -> Path:
         plant(folder / "original.txt", SMALL, repeat=[1, 2], canaries=3, references=5, out=folder / "planted")
         deduplicate(folder / "planted" / "corpus.txt", folder / "deduplicated", exact=60)
         redact(folder / "planted" / "corpus.txt", folder / "redacted", formats=(SMALL.template,))
-        characters = "".join([*LINES, "my pin is 0123456789"])
-        models = (ScriptedModel(characters), ScriptedModel(characters, {LINES[0]: 0.5}))
-        crosscheck(folder / "planted" / "corpus.txt", folder / "crosschecked", models=models, drop=True)
+        tiny = {"hidden": 8, "embedding": 8, "layers": 1, "epochs": 1}
+        crosscheck(folder / "planted" / "corpus.txt", folder / "crosschecked", training=tiny, drop=True)
         scan(folder / "planted" / "corpus.txt", folder / "scanned", kinds=["ssn"], formats=[SMALL])
     elif kind == "index":
         (folder / "corpus.txt").write_text("\n".join(LINES) + "\n")

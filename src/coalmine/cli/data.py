@@ -378,7 +378,7 @@ def crosscheck(given: CrosscheckArguments, session: Session) -> None:
     was stopped. What both halves have is not flagged, so this is no proof that a corpus holds no secrets.
     """
     from coalmine.audits.disagreement.measure import crosscheck
-    from coalmine.audits.disagreement.report import MOST_ROWS, flagged_table, in_plain_words
+    from coalmine.audits.disagreement.records import FLAGGED_TABLE, MOST_ROWS, in_plain_words
     from coalmine.corpus.planting.recounting import recount_in_words
 
     session.into(given.out)
@@ -397,11 +397,11 @@ def crosscheck(given: CrosscheckArguments, session: Session) -> None:
     )
     kept = result.kept
     if result.flagged:
-        session.say(flagged_table(result).terminal(result.flagged[:MOST_ROWS]), "")
+        session.say(FLAGGED_TABLE.terminal(result.flagged[:MOST_ROWS]), "")
     session.say(
         *in_plain_words(result),
         *noted(result.warnings),
-        None if kept is None or kept.canaries is None else recount_in_words(kept.canaries),
+        None if result.recount is None else recount_in_words(result.recount),
         None if kept is None else placed("New corpus", given.out / kept.name),
         placed("Results", given.out),
     )

@@ -12,38 +12,19 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from coalmine.errors import InputError, ModelOutputError
+from coalmine.errors import InputError
 from coalmine.statistics.scores import FloatArray, checked_count, checked_fdr, number_row
 
 
 class SpanGain(NamedTuple):
-    """The consecutive tokens of a text over which one model is ahead the most: by how much, and the place of the first of them.
+    """The consecutive tokens of a text over which one model is ahead the most: by which share, and the place of the first of them.
 
-    >>> SpanGain(size=4.5, begin=3).size
-    4.5
+    >>> SpanGain(size=0.5, begin=3).size
+    0.5
     """
 
     size: float
     begin: int
-
-
-def span_gain(gains: ArrayLike, span: int) -> SpanGain:
-    """The largest sum of `span` consecutive gains, in bits; a text with fewer tokens is one span.
-
-    A gain is log2 p of one model minus log2 p of the other, at one token. Where several spans have the same sum, it is the first.
-
-    >>> span_gain([0.0, 1.0, 2.0, -1.0, 0.5], span=2)
-    SpanGain(size=3.0, begin=1)
-    >>> span_gain([1.0, -3.0], span=16)
-    SpanGain(size=-2.0, begin=0)
-    """
-    bits = number_row(gains, "gains")
-    size = checked_count(span, "the span")
-    if not len(bits):
-        raise InputError("a text without tokens has no span; leave such texts out")
-    if not np.isfinite(bits).all():
-        raise ModelOutputError("the gain at a token is not a finite number of bits; check both models")
-    return _largest(_window_sums(bits, size))
 
 
 def span_share(own_log2: ArrayLike, other_log2: ArrayLike, span: int) -> SpanGain:
@@ -63,18 +44,14 @@ def span_share(own_log2: ArrayLike, other_log2: ArrayLike, span: int) -> SpanGai
             f"both models must score the same tokens, at least one, got {len(own)} and {len(other)}"
         )
     size = min(size, len(own))
-    return _largest(_window_sums(own - other, size) / (size - _window_sums(other, size)))
+    shares = _window_sums(own - other, size) / (size - _window_sums(other, size))
+    begin = int(np.argmax(shares))
+    return SpanGain(float(shares[begin]), begin)
 
 
 def _window_sums(row: FloatArray, size: int) -> FloatArray:
     sums: FloatArray = np.concatenate([[0.0], np.cumsum(row)])
-    size = min(size, len(row))
     return sums[size:] - sums[:-size]
-
-
-def _largest(windows: FloatArray) -> SpanGain:
-    begin = int(np.argmax(windows))
-    return SpanGain(float(windows[begin]), begin)
 
 
 def stronger(ahead: ArrayLike, behind: ArrayLike) -> FloatArray:

@@ -1,4 +1,4 @@
-"""Crosscheck: what two models disagree on is flagged and dropped, everything else stays, and a stopped or repeated run ends alike."""
+"""Crosscheck: what only one half knows is flagged and dropped, everything else stays, and a stopped or repeated run ends alike."""
 
 import json
 
@@ -8,30 +8,46 @@ from pyarrow import parquet
 
 from coalmine import ScriptedModel, load_model, read_runs, score_texts, verify_run
 from coalmine.audits import CrosscheckOptions, crosscheck, read_crosscheck
+from coalmine.audits.disagreement import measure
 from coalmine.audits.disagreement.measure import divide
-from coalmine.audits.disagreement.scoring import DisagreementWork
 from coalmine.corpus import CanarySet, CorpusDocument, Fields, embedded_documents, plant, read_documents
-from coalmine.errors import CorpusError, InputError, NotMeasurableError
-from coalmine.models import WordTokenizer
-from corpus.corpora import SUFFIXES, compressed, content_of
+from coalmine.errors import CorpusError, InputError
+from corpus.corpora import compressed, content_of
 
 TINY = {"hidden": 8, "embedding": 8, "layers": 1, "epochs": 1}
-SECRET = "the code of the safe is zqx"
+SECRETS = ["the code of the safe is zqx", "and the other code is qzjw"]
 TEXTS = [f"an ordinary text about {chr(97 + one % 26) * 3} and the rest" for one in range(40)]
 
 
-def scripted():
-    """Two models that know nothing but for one secret, which only the second knows."""
-    characters = "".join(sorted(set("".join([*TEXTS, SECRET, "é"]))))
-    return ScriptedModel(characters, name="first"), ScriptedModel(characters, {SECRET: 0.5}, name="second")
+@pytest.fixture
+def knowing(monkeypatch):
+    """In place of the two trainings: models that know nothing but the secrets of their own half."""
+
+    def models(secrets):
+        def trained(documents, halves, *_):
+            characters = "".join(sorted(set("".join(documents.texts))))
+            return [
+                ScriptedModel(
+                    characters,
+                    {
+                        documents.texts[at]: 0.4
+                        for at in halves.places(half)
+                        if documents.texts[at] in secrets
+                    },
+                )
+                for half in (0, 1)
+            ]
+
+        monkeypatch.setattr(measure, "_trained", trained)
+
+    return models
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """A crosscheck of a small corpus."""
     folder = tmp_path_factory.mktemp("crosscheck")
-    texts = embedded_documents(9_000)
-    rows = [{"text": text, "by": f"user {number % 5}"} for number, text in enumerate(texts)]
+    rows = [{"text": text, "by": f"user {n % 5}"} for n, text in enumerate(embedded_documents(9_000))]
     (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     crosscheck(folder / "corpus.jsonl", folder / "out", training=TINY, fdr=0.9)
     return folder
@@ -45,79 +61,75 @@ def result_bytes(folder):
     return [(folder / name).read_bytes() for name in ("crosscheck.json", "documents.parquet")]
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_what_only_one_model_knows_is_flagged_and_dropped(tmp_path, suffix):
-    texts = [*TEXTS[:7], SECRET, *TEXTS[7:]]
+@pytest.mark.parametrize("suffix", [".txt", ".jsonl.gz", ".parquet"])
+def test_what_only_one_model_knows_is_flagged_and_dropped(tmp_path, suffix, knowing):
+    knowing(SECRETS)
+    texts = [*TEXTS[:7], *SECRETS, *TEXTS[7:]]
     path = tmp_path / f"a{suffix}"
     path.write_bytes(compressed(content_of(texts, suffix), suffix))
-    result = crosscheck(path, tmp_path / "out", models=scripted(), share=0.03, drop=True)
-    [found] = result.flagged
+    result = crosscheck(path, tmp_path / "out", share=0.05, fdr=0.5, drop=True)
     numbers = [document.number for document in read_documents(path)]
-    assert found.document == numbers[7]
-    assert (found.half, result.beyond_chance, result.threshold) == (None, None, None)
-    assert found.end - found.begin == len(found.text) == 16
-    assert set(found.text) == {"•", " "}
+    assert {found.document for found in result.flagged} == {numbers[7], numbers[8]}
+    assert result.beyond_chance == 2
+    for found in result.flagged:
+        assert found.end - found.begin == len(found.text) == 16
+        assert set(found.text) == {"•", " "}
     kept = tmp_path / "out" / f"corpus{suffix}"
     assert [one.text for one in read_documents(kept)] == TEXTS
-    if "." not in suffix[1:] and suffix != ".parquet":
-        lines = path.read_bytes().splitlines(keepends=True)
-        del lines[numbers[7] - 1]
-        assert kept.read_bytes() == b"".join(lines)
+    if suffix == ".txt":
+        assert kept.read_bytes() == b"".join(
+            line for line in path.read_bytes().splitlines(keepends=True) if line.strip().decode() in TEXTS
+        )
     assert verify_run(tmp_path / "out").sound
 
 
-def test_the_text_is_kept_only_where_it_is_revealed(tmp_path):
-    (tmp_path / "a.txt").write_text("\n".join([*TEXTS, f"é {TEXTS[0]}", SECRET]))
+def test_the_text_is_kept_only_where_it_is_revealed_and_what_cannot_be_read_is_never_flagged(
+    tmp_path, knowing
+):
+    knowing(SECRETS)
+    rows = [{"text": text} for text in [*TEXTS, "", f"é {TEXTS[0]}", *SECRETS]]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     for reveal in (False, True):
         out = tmp_path / str(reveal)
-        result = crosscheck(tmp_path / "a.txt", out, models=scripted(), share=0.03, reveal=reveal)
-        [found] = result.flagged
-        part = SECRET[found.begin : found.end]
-        assert len(part) == 16
-        assert (found.text == part) == reveal
-        assert (part.encode() in b"".join(result_bytes(out))) == reveal
+        result = crosscheck(tmp_path / "a.jsonl", out, share=0.05, fdr=0.5, reveal=reveal)
+        assert (result.compared, result.unread, len(result.flagged)) == (len(TEXTS) + 3, 1, 2)
+        assert "cannot be read" in result.warnings[0]
+        for found in result.flagged:
+            part = rows[found.document - 1]["text"][found.begin : found.end]
+            assert (found.text == part) == reveal
+            assert (part.encode() in b"".join(result_bytes(out))) == reveal
 
 
 def test_scores_are_those_of_the_models(made):
     result, columns = read_crosscheck(made / "out"), table_of(made / "out")
     documents = list(read_documents(made / "corpus.jsonl"))
     assert columns["document"] == [one.number for one in documents]
-    folders = sorted((made / "out" / "halves").iterdir())
-    for number, folder in enumerate(folders):
-        model = load_model(folder)
-        bits = score_texts(model, [one.text for one in documents])
-        assert np.allclose(bits, columns[("first_bits", "second_bits")[number]], atol=1e-2)
-        assert result.models[number].documents == columns["half"].count(number + 1)
-    for place in range(len(documents)):
-        ahead = (columns["first_share"][place], columns["second_share"][place])
-        own, other = ahead if columns["half"][place] == 1 else ahead[::-1]
-        assert columns["score"][place] == (own if own > other else -other)
+    for half, folder in enumerate(sorted((made / "out" / "halves").iterdir()), 1):
+        bits = score_texts(load_model(folder), [one.text for one in documents])
+        own = np.array(columns["half"]) == half
+        assert np.allclose(bits, np.where(own, columns["own_bits"], columns["other_bits"]), atol=1e-2)
+        assert result.models[half - 1].documents == own.sum()
+    ahead = zip(columns["own_share"], columns["other_share"], strict=True)
+    assert columns["score"] == [own if own > other else -other for own, other in ahead]
     flagged = [columns["document"].index(one.document) for one in result.flagged]
-    assert [columns["flagged"][place] for place in range(len(documents))] == [
-        place in flagged for place in range(len(documents))
-    ]
+    assert np.flatnonzero(columns["flagged"]).tolist() == sorted(flagged)
     assert all(columns["score"][place] >= result.threshold for place in flagged)
     assert len(flagged) <= max(1, len(documents) // 100)
 
 
 def test_another_rule_trains_nothing_again_and_the_same_call_changes_nothing(made):
-    folder = made / "out"
+    folder, corpus = made / "out", made / "corpus.jsonl"
     before, models = result_bytes(folder), {path: path.stat().st_mtime_ns for path in folder.rglob("model.*")}
-    assert crosscheck(made / "corpus.jsonl", folder, training=TINY, fdr=0.9).flagged
+    assert crosscheck(corpus, folder, training=TINY, fdr=0.9).flagged
     with pytest.raises(CorpusError, match="exists already"):
-        crosscheck(made / "corpus.jsonl", folder, training=TINY, statistic="mean", fdr=0.9)
-    other = crosscheck(
-        made / "corpus.jsonl", folder, training=TINY, statistic="mean", fdr=0.9, overwrite=True
-    )
-    columns = table_of(folder)
-    for place, score in enumerate(columns["score"]):
-        sign = 1 if columns["half"][place] == 1 else -1
-        gain = sign * (columns["second_bits"][place] - columns["first_bits"][place])
-        assert score == pytest.approx(gain / columns["characters"][place])
-    assert other.settings.statistic == "mean"
-    crosscheck(made / "corpus.jsonl", folder, training=TINY, fdr=0.9, overwrite=True)
+        crosscheck(corpus, folder, training=TINY, span=4, fdr=0.9)
+    assert crosscheck(corpus, folder, training=TINY, span=4, fdr=0.9, overwrite=True).settings.span == 4
+    crosscheck(corpus, folder, training=TINY, fdr=0.9, overwrite=True)
     assert result_bytes(folder) == before
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("model.*")} == models
+    with pytest.raises(InputError, match="no result was found"):
+        read_runs(folder)  # no report is about the halves
+    assert verify_run(folder).sound
 
 
 @pytest.mark.parametrize(
@@ -135,23 +147,12 @@ def test_words_and_pairs_are_compared_too(tmp_path, preset, fields):
     columns = table_of(tmp_path / "out")
     assert (result.compared, result.unread) == (30, 0)
     assert np.isfinite(columns["score"]).all()
-    if preset is None:
-        assert result.training.architecture == "encoder-decoder"
-    else:  # a word per token, found in the text
-        assert set(columns["tokens"]) == {4}
-        assert set(columns["first_end"]) <= {len("ligne 0  de tout"), len("ligne 10  de tout")}
-
-
-def test_no_report_is_about_the_halves(made):
-    with pytest.raises(InputError, match="no result was found"):
-        read_runs(made / "out")
-    assert verify_run(made / "out").sound
+    if preset is not None:  # a word per token, found in the text
+        assert {*columns["end"]} == {len("ligne 0  de tout"), len("ligne 10  de tout")}
 
 
 def test_what_is_kept_together_is_in_one_half():
-    documents = [
-        CorpusDocument(number, f"text {number % 30}", user=f"u{number % 12}") for number in range(1, 200)
-    ]
+    documents = [CorpusDocument(n, f"text {n % 30}", user=f"u{n % 12}") for n in range(1, 200)]
     for together, name in (("text", lambda one: one.text), ("user", lambda one: one.user)):
         options = CrosscheckOptions(together=together, fields=Fields(user="by"))
         first = divide(documents, options).first
@@ -162,72 +163,30 @@ def test_what_is_kept_together_is_in_one_half():
     assert (divide(documents, CrosscheckOptions(seed=1)).first != apart).any()
 
 
-def test_the_canaries_of_a_planted_corpus_are_counted_again(tmp_path):
+def test_the_canaries_of_a_planted_corpus_are_counted_again(tmp_path, knowing):
     (tmp_path / "a.txt").write_text("\n".join(TEXTS))
     options = {"repeat": [2], "canaries": 2, "references": 5, "withhold": 0}
     planted = plant(tmp_path / "a.txt", "pin {digits:4}", out=tmp_path / "planted", **options)
-    texts = [canary.text for canary in planted.canaries]
-    characters = "".join(sorted(set("".join([*TEXTS, "pin 0123456789"]))))
-    models = ScriptedModel(characters), ScriptedModel(characters, {texts[0]: 0.5})
+    knowing([canary.text for canary in planted.canaries])
     result = crosscheck(
-        planted.corpus, tmp_path / "out", models=models, statistic="total", share=0.05, drop=True
+        planted.corpus, tmp_path / "out", share=0.07, fdr=0.5, together="text", span=8, drop=True
     )
-    assert len(result.flagged) == 2
+    assert len(result.flagged) == 3
     counted = CanarySet.load(tmp_path / "out")
-    assert sorted(canary.times_trained_on for canary in counted) == [0, 2]
+    assert sorted(canary.times_trained_on for canary in counted) == [0, 1]
     assert counted.corpus.rewritten.by == "crosscheck"
-
-
-def test_models_with_other_tokens_are_compared_by_whole_documents(tmp_path):
-    (tmp_path / "a.txt").write_text("\n".join([*TEXTS, SECRET]))
-    first, _ = scripted()
-    second = ScriptedModel("".join(sorted({*first.tokenizer.characters, "Ω"})), {SECRET: 0.5})
-    with pytest.raises(NotMeasurableError, match="different tokens"):
-        crosscheck(tmp_path / "a.txt", tmp_path / "out", models=(first, second))
-    assert not (tmp_path / "out" / "crosscheck.json").exists()
-    result = crosscheck(tmp_path / "a.txt", tmp_path / "out", models=(first, second), statistic="total")
-    assert [(one.document, one.text) for one in result.flagged] == [(len(TEXTS) + 1, None)]
-
-
-def test_documents_that_cannot_be_read_are_counted_and_never_flagged(tmp_path):
-    (tmp_path / "a.txt").write_text("\n".join([*TEXTS, "Ωμέγα", SECRET]))
-    result = crosscheck(tmp_path / "a.txt", tmp_path / "out", models=scripted())
-    assert (result.compared, result.unread) == (len(TEXTS) + 1, 1)
-    assert "cannot be read" in result.warnings[0]
-    assert [one.document for one in result.flagged] == [len(TEXTS) + 2]
-
-
-def test_spans_of_words_are_found_in_the_text():
-    from coalmine.audits.disagreement.scoring import _Places
-
-    class Words:
-        tokenizer = WordTokenizer(["one", "two", "three"])
-
-    places = _Places(Words)
-    assert places.ends("one  two\nthree", Words.tokenizer.encode_open("one  two\nthree")).tolist() == [
-        3,
-        8,
-        14,
-    ]
-    first, _ = scripted()
-    assert _Places(first).ends("é a", first.tokenizer.encode("é a")).tolist() == [1, 2, 3]
-    assert DisagreementWork(first, first, 4).same_tokens
 
 
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"statistic": "median"}, "statistic must be one of share, span, mean, total"),
         ({"together": "user"}, "the field that names the user"),
         ({"share": 0.0}, "share must be above 0"),
-        ({"fdr": 2.0}, "fdr must be"),
-        ({"models": scripted(), "preset": "gru"}, "two models were given"),
         ({"training": {"seed": 3}}, "the seed of crosscheck"),
     ],
 )
-def test_bad_input_is_refused_in_one_sentence(tmp_path, changes, says):
+def test_bad_input_is_refused(tmp_path, changes, says):
     (tmp_path / "a.txt").write_text("\n".join(TEXTS))
-    with pytest.raises(InputError, match=says) as refused:
+    with pytest.raises(InputError, match=says):
         crosscheck(tmp_path / "a.txt", tmp_path / "out", **changes)
-    assert "\n" not in str(refused.value)
     assert not (tmp_path / "out").exists()

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,12 +23,11 @@ from coalmine.audits.disagreement.records import (
     HALVES_FOLDER,
     RESULT_FILE,
     CheckedCorpus,
-    ComparedModel,
     Crosscheck,
     FlaggedDocument,
-    KeptCorpus,
+    HalfModel,
 )
-from coalmine.audits.disagreement.scoring import DisagreementWork, Scores, check_models, score_documents
+from coalmine.audits.disagreement.scoring import DisagreementWork, Scores, score_documents
 from coalmine.audits.recitation.measure import masked_text
 from coalmine.corpus.files.corpora import Edits
 from coalmine.corpus.files.documents import CorpusDocument
@@ -76,7 +74,6 @@ def crosscheck(
     out: str | os.PathLike[str],
     options: CrosscheckOptions | None = None,
     *,
-    models: tuple[Model, Model] | None = None,
     preset: str | None = None,
     training: Mapping[str, Any] | None = None,
     drop: bool = False,
@@ -93,14 +90,12 @@ def crosscheck(
     that it is not flagged: this finds text that is rare, whatever its format, and proves nothing about the text that it leaves.
 
     A run that was stopped resumes when the same call is made again. Halves that are trained already are not trained again, so that another
-    statistic or share takes as long as asking both models. All documents are held in memory.
+    span or share takes as long as asking both models. All documents are held in memory.
 
     Args:
         corpus: a corpus file of any kind that `read_documents` reads.
         out: the directory for crosscheck.json, documents.parquet and the two models, in `halves`.
-        options: by what documents are judged, and how many are flagged.
-        models: two models of yours instead, which are then compared in both directions; which documents they were trained on is not
-            known, so that nothing can be said about chance.
+        options: how documents are divided and judged, and how many are flagged.
         preset: a name of `PRESETS`; without it, that of The Secret Sharer for texts or for pairs.
         training: options of `train` for both, such as `{"epochs": 5}`.
         drop: also write the corpus without the flagged documents to `out`, and for a planted corpus its canaries.json with new counts.
@@ -117,11 +112,12 @@ def crosscheck(
     (20, 31)
     """
     given = CrosscheckOptions.of(options, changes).checked()
-    if models is not None and (preset is not None or training):
-        raise InputError(
-            "two models were given, so that none is trained; leave out the preset and options of training"
-        )
-    how = _training_options(preset, dict(training or {}), given) if models is None else None
+    if "seed" in (training or {}):
+        raise InputError("the seed of crosscheck is that of its trainings too; give it as seed alone")
+    how = options_of(
+        preset or ("char-lstm" if given.fields.source is None else "translation"),
+        {**(training or {}), "seed": child_seed(given.seed, "crosscheck", "training") % 2**31},
+    )
     source, folder = Path(corpus), Path(out)
     target = folder / f"corpus{kind_of(source).full_suffix}"
     pyarrow_for(DOCUMENTS_FILE)
@@ -131,9 +127,9 @@ def crosscheck(
     known = manifest_of(source) if drop else KnownManifest()
     dropped = [target.name, *([MANIFEST_NAME] if known.canaries is not None else [])] if drop else []
     places = [] if overwrite else [folder / name for name in (*dropped, RESULT_FILE)]
-    asked = _Question(OriginalCorpus.of(source, given.fields), given, how, models, drop=drop, reveal=reveal)
+    original = OriginalCorpus.of(source, given.fields)
     if (there := first_in_the_way(*places)) is not None:
-        done = asked.finished_in(folder)
+        done = _finished(folder, (original.sha256, given, how, drop, reveal))
         if done is None:
             raise exists_already(there)
         return done
@@ -143,23 +139,55 @@ def crosscheck(
         sole_writing(folder, (*dropped, DOCUMENTS_FILE, RESULT_FILE), places),
         open_engine(engine) as opened,
     ):
-        compared = asked.compared(folder, opened, ledger, shown)
+        documents = list(read_documents(source, given.fields))
+        pairs = None if given.fields.source is None else [one.source or "" for one in documents]
+        texts, halves = Documents([one.text for one in documents], pairs), divide(documents, given)
+        # Created before the first training, so that reports see by it what the models in `halves` are.
+        ledger.begin(_RUN, instead=not os.path.lexists(folder / UNITS_FILE))
+        first, second = _trained(texts, halves, how, folder / HALVES_FOLDER, opened, shown)
+        work = DisagreementWork(first, second, given.span)
+        scores = score_documents(
+            work, texts, halves.first.tolist(), engine=opened, ledger=ledger, progress=shown
+        )
+        judged = judge(scores, halves.groups, given)
+        flagged, unread = judged.flagged.tolist(), int(np.isnan(judged.scores).sum())
+        warnings = known.warnings
+        if unread:
+            warnings += (f"{unread:,} documents are empty or cannot be read, so nothing is known about them",)
         with together() as written:
-            kept = None
+            kept, recount = None, None
             if drop:
-                flagged, documents = compared.judged.flagged.tolist(), len(compared.documents)
-                if len(flagged) == documents:
+                if len(flagged) == len(documents):
                     raise CorpusError(
                         "all documents are flagged, so that nothing would be left; flag a smaller share"
                     )
-                digest = asked.source.write(target, Edits(changes=dict.fromkeys(flagged)), shown)
-                recount = asked.source.recount(
-                    target, known, written, shown, by="crosscheck", documents=documents
-                )
-                kept = KeptCorpus(
-                    name=target.name, sha256=digest, documents=documents - len(flagged), canaries=recount
-                )
-            made = asked.result(compared, kept, _save_documents(folder, compared), known.warnings)
+                digest = original.write(target, Edits(changes=dict.fromkeys(flagged)), shown)
+                number = len(documents)
+                recount = original.recount(target, known, written, shown, by="crosscheck", documents=number)
+                kept = CheckedCorpus(name=target.name, sha256=digest, documents=number - len(flagged))
+                warnings += () if recount is None else recount.warnings
+            made = Crosscheck(
+                corpus=CheckedCorpus(name=source.name, sha256=original.sha256, documents=len(documents)),
+                settings=given,
+                training=how,
+                models=(
+                    HalfModel(description=first.describe(), documents=len(halves.places(0))),
+                    HalfModel(description=second.describe(), documents=len(halves.places(1))),
+                ),
+                compared=len(documents) - unread,
+                unread=unread,
+                threshold=judged.threshold,
+                beyond_chance=judged.beyond,
+                flagged=tuple(
+                    _flagged(documents[place], place, halves, scores, judged, reveal=reveal)
+                    for place in flagged
+                ),
+                revealed=reveal,
+                documents_sha256=_save_documents(folder, documents, halves, scores, judged),
+                kept=kept,
+                recount=recount,
+                warnings=warnings,
+            )
             CROSSCHECKS.save(folder, made)
             if record is not None:
                 record(made)
@@ -168,15 +196,15 @@ def crosscheck(
     return made
 
 
-def _training_options(
-    preset: str | None, changes: dict[str, Any], options: CrosscheckOptions
-) -> TrainingOptions:
-    """How both halves are trained: a preset with changes, and the seed of the whole."""
-    if "seed" in changes:
-        raise InputError("the seed of crosscheck is that of its trainings too; give it as seed alone")
-    usual = "char-lstm" if options.fields.source is None else "translation"
-    seed = child_seed(options.seed, "crosscheck", "training") % 2**31
-    return options_of(preset or usual, {**changes, "seed": seed})
+def _finished(folder: Path, asked: tuple[Any, ...]) -> Crosscheck | None:
+    """The result in a directory, if the very same call wrote it and all its files are there."""
+    try:
+        there = CROSSCHECKS.load(folder)
+    except InputError:
+        return None
+    found = (there.corpus.sha256, there.settings, there.training, there.kept is not None, there.revealed)
+    files = [beside(folder / RESULT_FILE, name) for name in CROSSCHECKS.companions(there)]
+    return there if found == asked and all(map(is_there, files)) else None
 
 
 class Halves(NamedTuple):
@@ -204,8 +232,7 @@ def divide(documents: Sequence[CorpusDocument], options: CrosscheckOptions) -> H
     """
     groups: IntArray = np.arange(len(documents))
     if options.together != "document":
-        names = [_name(document, options.together) for document in documents]
-        _, groups = np.unique(np.array(names, dtype="S32"), return_inverse=True)
+        _, groups = np.unique([_name(one, options.together) for one in documents], return_inverse=True)
     number = int(groups.max(initial=-1)) + 1
     if number < _LEAST_GROUPS:
         raise CorpusError(
@@ -219,14 +246,12 @@ def divide(documents: Sequence[CorpusDocument], options: CrosscheckOptions) -> H
     return Halves(first, groups)
 
 
-def _name(document: CorpusDocument, together: str) -> bytes:
-    """What documents that are kept together have in common."""
+def _name(document: CorpusDocument, together: str) -> str:
+    """What documents that are kept together have in common; a document without a user is on its own."""
+    own = f"{document.text}\0{document.source or ''}"
     if together == "user":
-        # A document without a user is on its own.
         own = f"\0{document.number}" if document.user is None else f"\1{document.user}"
-    else:
-        own = f"{document.text}\0{document.source or ''}"
-    return hashlib.sha256(own.encode("utf-8", "surrogatepass")).hexdigest()[:32].encode()
+    return hashlib.sha256(own.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def _trained(
@@ -262,14 +287,8 @@ def _trained(
         Goal(directory / f"half-{half + 1}-{work.fingerprint(half)[:16]}", member)
         for half, member in enumerate(members)
     ]
-    trained = reach(
-        goals,
-        InMemory(text),
-        Ledger(directory),
-        named=lambda _: _TRAINING_RUN,
-        engine=engine,
-        progress=progress,
-    )
+    source, ledger = InMemory(text), Ledger(directory)
+    trained = reach(goals, source, ledger, named=lambda _: _TRAINING_RUN, engine=engine, progress=progress)
     return [load_model(one.path) for one in trained]
 
 
@@ -285,192 +304,71 @@ def _held_out(others: IntArray, options: TrainingOptions, half: int) -> IntArray
 class JudgedDocuments(NamedTuple):
     """Which documents are flagged, and why."""
 
-    # (documents,): positive where the model that was trained on a document is ahead of the other, and negative where the other one is; of
-    # two models of which that is not known, never negative. NaN for a document that was not read.
+    # (documents,): positive where the model that was trained on a document is ahead of the other, and negative where the other one is.
+    # NaN for a document that was not read.
     scores: FloatArray
-    # The least score that is beyond chance, and how many documents have it; None where no score is, or where chance is not known.
+    # The least score that is beyond chance, None where no score is, and how many documents have it.
     threshold: float | None
-    beyond: int | None
+    beyond: int
     # The places of the documents that are flagged, the strongest first.
     flagged: IntArray
 
 
-def judge(found: Scores, halves: Halves | None, options: CrosscheckOptions) -> JudgedDocuments:
-    """Flag documents; without halves, the two models are the user's, and nobody knows which was trained on what."""
-    if options.statistic in {"share", "span"} and (found.tokens < 0).all():
-        raise NotMeasurableError(
-            "the two models cut texts into different tokens, so that no span can be compared; choose the statistic mean or total"
-        )
-    scores = _statistic(found, None if halves is None else halves.first, options)
-    read = ~np.isnan(scores)
+def judge(found: Scores, groups: IntArray, options: CrosscheckOptions) -> JudgedDocuments:
+    """Flag documents that disagree beyond chance, at most the wanted share of them."""
+    read = ~np.isnan(found.own_share)
     if not read.any():
         raise NotMeasurableError(
-            "neither document could be read by both models, so there is nothing to compare; check the models and the corpus"
+            "no document could be read, so there is nothing to compare; check the corpus"
         )
-    candidates = read & (scores > 0)
-    threshold: float | None = None
-    beyond: int | None = None
-    if halves is not None:
-        # The documents of a group share one coin, so that they count once: the one that disagrees most, either way.
-        places = np.flatnonzero(read)
-        order = places[np.argsort(np.abs(scores[places]), kind="stable")]
-        strongest: FloatArray = np.full(int(halves.groups.max()) + 1, np.nan)
-        strongest[halves.groups[order]] = scores[order]  # of several, the last is kept
-        threshold = beyond_chance(strongest[~np.isnan(strongest)], options.fdr)
-        candidates &= scores >= (math.inf if threshold is None else threshold)
-        beyond = int(candidates.sum())
+    scores = np.where(read, stronger(found.own_share, found.other_share), np.nan)
+    # The documents of a group share one coin, so that they count once: the one that disagrees most, either way.
+    places = np.flatnonzero(read)
+    order = places[np.argsort(np.abs(scores[places]), kind="stable")]
+    strongest: FloatArray = np.full(int(groups.max()) + 1, np.nan)
+    strongest[groups[order]] = scores[order]  # of several, the last is kept
+    threshold = beyond_chance(strongest[~np.isnan(strongest)], options.fdr)
+    places = np.flatnonzero(read & (scores >= (math.inf if threshold is None else threshold)))
     most = max(1, math.floor(options.share * int(read.sum())))
-    places = np.flatnonzero(candidates)
     flagged = places[np.argsort(-scores[places], kind="stable")][:most]
-    return JudgedDocuments(scores, threshold, beyond, flagged)
+    return JudgedDocuments(scores, threshold, len(places), flagged)
 
 
-def _statistic(found: Scores, first: NDArray[np.bool_] | None, options: CrosscheckOptions) -> FloatArray:
-    """The statistic of each document."""
-    if options.statistic in {"share", "span"}:
-        one, other = (
-            (found.first_share, found.second_share)
-            if options.statistic == "share"
-            else (found.first_ahead, found.second_ahead)
-        )
-        if first is None:
-            return np.maximum(np.maximum(one, other), 0.0)
-        scores = stronger(np.where(first, one, other), np.where(first, other, one))
-        return np.where(np.isnan(one), np.nan, scores)
-    total = found.second_bits - found.first_bits
-    total = np.abs(total) if first is None else np.where(first, total, -total)
-    return total / np.maximum(1, found.characters) if options.statistic == "mean" else total
+def _flagged(
+    document: CorpusDocument,
+    place: int,
+    halves: Halves,
+    scores: Scores,
+    judged: JudgedDocuments,
+    *,
+    reveal: bool,
+) -> FlaggedDocument:
+    """A flagged document: its own model is ahead, over the span that is known of it."""
+    begin, end = int(scores.begin[place]), int(scores.end[place])
+    text = document.text[begin:end]
+    return FlaggedDocument(
+        document=document.number,
+        half=1 if halves.first[place] else 2,
+        score=float(judged.scores[place]),
+        begin=None if begin < 0 else begin,
+        end=None if begin < 0 else end,
+        text=None if begin < 0 else text if reveal else masked_text(text),
+    )
 
 
-class _Compared(NamedTuple):
-    """What was found out, before it is written."""
-
-    documents: Sequence[CorpusDocument]
-    halves: Halves | None
-    models: tuple[ComparedModel, ComparedModel]
-    scores: Scores
-    judged: JudgedDocuments
-
-
-class _Question(NamedTuple):
-    """What one crosscheck is about."""
-
-    source: OriginalCorpus
-    options: CrosscheckOptions
-    training: TrainingOptions | None
-    models: tuple[Model, Model] | None
-    drop: bool
-    reveal: bool
-
-    def finished_in(self, folder: Path) -> Crosscheck | None:
-        """The result in a directory, if the very same call wrote it and all its files are unchanged."""
-        try:
-            there = CROSSCHECKS.load(folder)
-        except InputError:
-            return None
-        found = (there.corpus.sha256, there.settings, there.training, there.kept is not None, there.revealed)
-        if found != (self.source.sha256, self.options, self.training, self.drop, self.reveal):
-            return None
-        described = [msgspec.to_builtins(model.describe()) for model in self.models or ()]
-        if self.models is not None and [one.description for one in there.models] != described:
-            return None
-        files = [beside(folder / RESULT_FILE, name) for name in CROSSCHECKS.companions(there)]
-        return there if all(map(is_there, files)) else None
-
-    def compared(self, folder: Path, engine: Engine, ledger: Ledger, progress: Progress) -> _Compared:
-        """Train both models, ask them, and judge."""
-        documents = list(read_documents(self.source.path, self.options.fields))
-        pairs = self.options.fields.source is not None
-        texts = Documents(
-            [one.text for one in documents], [one.source or "" for one in documents] if pairs else None
-        )
-        halves = None if self.training is None else divide(documents, self.options)
-        # Created before the first training, so that reports see by it what the models in `halves` are.
-        ledger.begin(_RUN, instead=not os.path.lexists(folder / UNITS_FILE))
-        if self.training is not None and halves is not None:
-            models = _trained(texts, halves, self.training, folder / HALVES_FOLDER, engine, progress)
-        else:
-            models = list(self.models or ())
-            check_models(*models, pairs=pairs)
-        described = [
-            ComparedModel(
-                name=model.name if halves is None else f"half {half + 1}",
-                description=model.describe(),
-                documents=None if halves is None else len(halves.places(half)),
-            )
-            for half, model in enumerate(models)
-        ]
-        work = DisagreementWork(models[0], models[1], self.options.span)
-        scores = score_documents(work, texts, engine=engine, ledger=ledger, progress=progress)
-        return _Compared(
-            documents, halves, (described[0], described[1]), scores, judge(scores, halves, self.options)
-        )
-
-    def result(
-        self, compared: _Compared, kept: KeptCorpus | None, digest: str, warnings: tuple[str, ...]
-    ) -> Crosscheck:
-        """The result as it is written."""
-        judged, number = compared.judged, len(compared.documents)
-        unread = int(np.isnan(judged.scores).sum())
-        if unread:
-            warnings += (
-                f"{unread:,} documents are empty or cannot be read by one of the models, so nothing is known about them",
-            )
-        if kept is not None and kept.canaries is not None:
-            warnings += tuple(kept.canaries.warnings)
-        return Crosscheck(
-            corpus=CheckedCorpus(name=self.source.path.name, sha256=self.source.sha256, documents=number),
-            settings=self.options,
-            training=self.training,
-            models=compared.models,
-            compared=number - unread,
-            unread=unread,
-            threshold=judged.threshold,
-            beyond_chance=judged.beyond,
-            flagged=tuple(self._flagged(compared, place) for place in judged.flagged.tolist()),
-            revealed=self.reveal,
-            documents_sha256=digest,
-            kept=kept,
-            warnings=warnings,
-        )
-
-    def _flagged(self, compared: _Compared, place: int) -> FlaggedDocument:
-        document, halves, scores = compared.documents[place], compared.halves, compared.scores
-        score = float(compared.judged.scores[place])
-        if halves is None:
-            of_first = bool(scores.first_share[place] >= scores.second_share[place])
-        else:
-            of_first = bool(halves.first[place]) == (score >= 0)
-        begins, ends = (
-            (scores.first_begin, scores.first_end) if of_first else (scores.second_begin, scores.second_end)
-        )
-        known = int(begins[place]) >= 0
-        text = document.text[int(begins[place]) : int(ends[place])] if known else None
-        return FlaggedDocument(
-            document=document.number,
-            half=None if halves is None else (1 if halves.first[place] else 2),
-            score=score,
-            begin=int(begins[place]) if known else None,
-            end=int(ends[place]) if known else None,
-            text=text if text is None or self.reveal else masked_text(text),
-        )
-
-
-def _save_documents(folder: Path, compared: _Compared) -> str:
+def _save_documents(
+    folder: Path, documents: Sequence[CorpusDocument], halves: Halves, scores: Scores, judged: JudgedDocuments
+) -> str:
     """Write documents.parquet, readable by its owner only: one row per document, without its text. Returns its SHA-256."""
     pa = pyarrow_for(DOCUMENTS_FILE)
     from pyarrow import parquet
 
-    halves, number = compared.halves, len(compared.documents)
-    flagged = np.zeros(number, dtype=bool)
-    flagged[compared.judged.flagged] = True
-    half = pa.nulls(number, pa.int64()) if halves is None else np.where(halves.first, 1, 2)
     columns: dict[str, Any] = {
-        "document": np.array([one.number for one in compared.documents], dtype=np.int64),
-        "half": half,
-        **compared.scores._asdict(),
-        "score": compared.judged.scores,
-        "flagged": flagged,
+        "document": np.array([one.number for one in documents], dtype=np.int64),
+        "half": np.where(halves.first, 1, 2),
+        **scores._asdict(),
+        "score": judged.scores,
+        "flagged": np.isin(np.arange(len(documents)), judged.flagged),
     }
     with whole_file(folder / DOCUMENTS_FILE, mode=PRIVATE) as temporary:
         with open(temporary, "wb") as stream:

@@ -8,25 +8,19 @@ from coalmine.audits.options import SEED, Option, Options
 from coalmine.corpus.files.documents import Fields
 from coalmine.errors import InputError
 
-StatisticName = Literal["share", "span", "mean", "total"]
 Together = Literal["document", "text", "user"]
 
 
 class CrosscheckOptions(Options, frozen=True, kw_only=True):
-    """How documents are divided between the two models, and on which the models disagree; `settings` in crosscheck.json.
+    """How documents are divided between the two models, and which are flagged; `settings` in crosscheck.json.
 
-    Attributes:
-        statistic: by what a document is judged. "share" is the largest share of the other model's log-perplexity over `span` consecutive
-            tokens that a model is spared; "span" is the largest difference of the two over as many tokens, in bits; "mean" is the
-            difference for a whole document in bits per character, and "total" the same in bits.
-        fdr: the most of the flagged documents that may be there by chance, in expectation: none is flagged that does not disagree beyond
-            chance at this false-discovery rate.
+    A document is judged by the largest share of the other model's log-perplexity over `span` consecutive tokens that its own model is
+    spared. None is flagged that does not disagree beyond chance at the false-discovery rate `fdr`.
 
-    >>> CrosscheckOptions(statistic="mean").share
+    >>> CrosscheckOptions(span=8).share
     0.01
     """
 
-    statistic: StatisticName = "share"
     span: Annotated[int, Option("Tokens over which the models are compared.", decides=True)] = 16
     share: Annotated[float, Option("The most documents that are flagged, as a share of all.")] = 0.01
     fdr: Annotated[float, Option("The most of them that may disagree by chance, as a share.")] = 0.1
@@ -43,8 +37,9 @@ class CrosscheckOptions(Options, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         from coalmine.statistics.scores import checked_count, checked_fdr
 
-        for name, kind in (("statistic", StatisticName), ("together", Together)):
-            self._require(getattr(self, name) in get_args(kind), name, f"one of {', '.join(get_args(kind))}")
+        self._require(
+            self.together in get_args(Together), "together", f"one of {', '.join(get_args(Together))}"
+        )
         checked_count(self.span, "span")
         checked_fdr(self.fdr)
         self._require(0.0 < self.share <= 1.0, "share", "above 0 and at most 1")

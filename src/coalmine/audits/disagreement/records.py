@@ -1,4 +1,4 @@
-"""Results of `crosscheck`: crosscheck.json, and what documents.parquet says of every document."""
+"""Results of `crosscheck`: crosscheck.json, what documents.parquet says of every document, and both in a table and in sentences."""
 
 from __future__ import annotations
 
@@ -9,32 +9,33 @@ import msgspec
 
 from coalmine.audits.disagreement.options import CrosscheckOptions
 from coalmine.corpus.planting.recounting import Recount
+from coalmine.evidence.tables import Column, Table
 from coalmine.records.documents import Document, Origin
 from coalmine.records.estimate import Count
 from coalmine.training.options import TrainingOptions
 
-SCHEMA = "coalmine.crosscheck/1"
+SCHEMA = "coalmine.crosscheck/2"
 RESULT_FILE = "crosscheck.json"
 DOCUMENTS_FILE = "documents.parquet"
 # The two models.
 HALVES_FOLDER = "halves"
+# Rows that a terminal shows; the others are in the file.
+MOST_ROWS = 20
 
 
 class CheckedCorpus(msgspec.Struct, frozen=True, kw_only=True):
-    """The corpus whose documents were compared."""
+    """A corpus: the one whose documents were compared, or the one that was written without those that are flagged."""
 
     name: str
     sha256: str
     documents: Count
 
 
-class ComparedModel(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the two models."""
+class HalfModel(msgspec.Struct, frozen=True, kw_only=True):
+    """The model of one half, and how many documents it was trained on."""
 
-    name: str
     description: dict[str, Any]
-    # How many documents it was trained on; None for a model of the user's, of which that is not known.
-    documents: Count | None = None
+    documents: Count
 
 
 class FlaggedDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,25 +43,14 @@ class FlaggedDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     # The line or row of the document.
     document: Count
-    # The half that it was in, 1 or 2; None for models of the user's.
-    half: int | None
-    # In bits, for "mean" in bits per character, and for "share" a share.
+    # The half that it was in, 1 or 2.
+    half: int
+    # The share of the other model's bits that its own model is spared, where that is largest.
     score: float
-    # The characters over which the models disagree most, and their text, masked unless the user asked to reveal it; None where the tokens
-    # of the models cannot be found in the text.
+    # These characters, and their text, masked unless the user asked to reveal it; None where they cannot be found in the text.
     begin: int | None
     end: int | None
     text: str | None
-
-
-class KeptCorpus(msgspec.Struct, frozen=True, kw_only=True):
-    """The corpus that was written without the flagged documents."""
-
-    name: str
-    sha256: str
-    documents: Count
-    # What became of the copies of canaries; None where no manifest of the corpus is known.
-    canaries: Recount | None = None
 
 
 class Crosscheck(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,29 +64,25 @@ class Crosscheck(msgspec.Struct, frozen=True, kw_only=True):
     schema: str = SCHEMA
     corpus: CheckedCorpus
     settings: CrosscheckOptions
-    # How the two halves were trained; None for models of the user's.
-    training: TrainingOptions | None
-    models: tuple[ComparedModel, ComparedModel]
+    # How the two halves were trained.
+    training: TrainingOptions
+    models: tuple[HalfModel, HalfModel]
     # Documents that both models could read, and the others, of which nothing is known.
     compared: Count
     unread: Count
-    # The least score that is beyond chance at the false-discovery rate of the settings, and how many documents have it. Without any such
-    # score the threshold is None; for models of the user's both are, because nobody knows what chance does.
+    # The least score that is beyond chance at the false-discovery rate of the settings, and how many documents have it; None without any.
     threshold: float | None
-    beyond_chance: Count | None
+    beyond_chance: Count
     # Those that disagree most come first.
     flagged: tuple[FlaggedDocument, ...]
     revealed: bool
     # Of the documents.parquet that was written with it.
     documents_sha256: str | None = None
-    kept: KeptCorpus | None = None
+    # The corpus without the flagged documents, and what became of the copies of canaries where its manifest is known.
+    kept: CheckedCorpus | None = None
+    recount: Recount | None = None
     # One sentence each; none of them shows a text.
     warnings: tuple[str, ...] = ()
-
-    @property
-    def recount(self) -> Recount | None:
-        """What became of the copies of canaries, if the corpus was written again and its manifest is known."""
-        return None if self.kept is None else self.kept.canaries
 
 
 CROSSCHECKS = Document(
@@ -105,9 +91,7 @@ CROSSCHECKS = Document(
     file=RESULT_FILE,
     title="crosscheck",
     by="`coalmine data crosscheck`",
-    others={
-        DOCUMENTS_FILE: "what both models say about every document: numbers, no text",
-    },
+    others={DOCUMENTS_FILE: "what both models say about every document: numbers, no text"},
     companions=lambda result: {
         DOCUMENTS_FILE: result.documents_sha256,
         **({} if result.kept is None else {result.kept.name: result.kept.sha256}),
@@ -115,7 +99,7 @@ CROSSCHECKS = Document(
     },
     other_models=HALVES_FOLDER,
     origin=Origin(
-        manifests=lambda result: [] if result.recount is None else [result.recount.manifest_sha256],
+        manifests=lambda result: [] if result.recount is None else [result.recount.manifest_sha256]
     ),
 )
 
@@ -127,3 +111,32 @@ def read_crosscheck(path: str | os.PathLike[str]) -> Crosscheck:
     31
     """
     return CROSSCHECKS.load(path)
+
+
+FLAGGED_TABLE = Table[FlaggedDocument](
+    (
+        Column("document", lambda one: str(one.document)),
+        Column("half", lambda one: one.half),
+        Column("share", lambda one: one.score),
+        Column("where they disagree most", lambda one: one.text),
+    )
+)
+
+
+def in_plain_words(result: Crosscheck) -> list[str]:
+    """What was compared, and what is flagged."""
+    settings, (first, second) = result.settings, result.models
+    limit = "" if result.threshold is None else f", from a share of {result.threshold:.2f} on"
+    more = len(result.flagged) - MOST_ROWS
+    shown = f" ({more:,} of them are not in the table)" if more > 0 else ""
+    lines = [
+        f"Documents: {result.corpus.documents:,}, of which {result.compared:,} were compared.",
+        f"Trained on: {first.documents:,} and {second.documents:,} of them.",
+        f"Beyond chance, at a false-discovery rate of {100 * settings.fdr:g}%: {result.beyond_chance:,} documents{limit}.",
+        f"Flagged, at most {100 * settings.share:g}% of all: {len(result.flagged):,}{shown}.",
+    ]
+    if not result.flagged:
+        lines.append(
+            "That nothing is flagged does not mean that there are no secrets: what both halves have is not seen."
+        )
+    return lines

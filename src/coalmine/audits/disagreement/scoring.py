@@ -1,4 +1,4 @@
-"""What two models say about each document, as units of work: sums of bits, and the spans over which each is ahead of the other."""
+"""What two models say about each document, as units of work: sums of bits, and the span over which its own model is ahead most."""
 
 from __future__ import annotations
 
@@ -9,65 +9,47 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from coalmine.audits.provenance.views import encoded, tokens_digest
 from coalmine.engines.engine import Engine
 from coalmine.engines.ledger import Ledger
-from coalmine.engines.units import Arrays, Run, Running, Unit
-from coalmine.errors import ModelOutputError, NotMeasurableError
+from coalmine.engines.units import Arrays, Running, Unit
+from coalmine.errors import ModelOutputError
 from coalmine.models.protocols import (
     FloatArray,
     IntArray,
     Model,
     OpenTokenizer,
     PairModel,
-    Scorer,
-    TextScorer,
+    Tokenizer,
     TokenSequence,
     after_context,
     max_length,
 )
 from coalmine.models.works import ModelWork
 from coalmine.progress import Progress
-from coalmine.statistics.disagreement import span_gain, span_share
+from coalmine.statistics.disagreement import span_share
 from coalmine.training.data import Documents
 from coalmine.visible import visible
 
 # Documents of a unit are few enough to take seconds, and together about this long in characters.
 _CHARACTERS_AT_A_TIME = 1 << 18
 _DOCUMENTS_AT_A_TIME = 512
-_WORD = re.compile(r"\S+")
 
 
 class Scores(NamedTuple):
-    """What two models say about documents; one row each. Where a model cannot read a document, all but the characters are NaN or -1.
+    """What a document's own model, which was trained on it, and the other one say about documents; one row each.
 
     Attributes:
-        characters: how long the document is.
-        tokens: how many of its tokens were compared; -1 where the models cut texts differently.
-        first_bits, second_bits: the log-perplexity of the document under each model.
-        first_ahead, second_ahead: by how many bits each model is ahead of the other over the span where it is ahead the most; NaN where the
-            models cut texts differently.
-        first_share, second_share: the largest share of the other model's bits over a span that each model is spared; NaN likewise.
-        first_begin, first_end, second_begin, second_end: the spans of these shares in characters; -1 where they are not known.
+        own_bits, other_bits: the log-perplexity of the document under each model; NaN where it cannot be read.
+        own_share, other_share: the largest share of the other model's bits over a span that each model is spared; NaN likewise.
+        begin, end: the span of `own_share` in characters; -1 where it is not known.
     """
 
-    characters: IntArray
-    tokens: IntArray
-    first_bits: FloatArray
-    second_bits: FloatArray
-    first_ahead: FloatArray
-    second_ahead: FloatArray
-    first_share: FloatArray
-    second_share: FloatArray
-    first_begin: IntArray
-    first_end: IntArray
-    second_begin: IntArray
-    second_end: IntArray
-
-    @classmethod
-    def joined(cls, parts: Sequence[Arrays]) -> Scores:
-        """The rows of several units, one after the other."""
-        return cls(*(np.concatenate([part[name] for part in parts]) for name in cls._fields))
+    own_bits: FloatArray
+    other_bits: FloatArray
+    own_share: FloatArray
+    other_share: FloatArray
+    begin: IntArray
+    end: IntArray
 
 
 @dataclass(frozen=True)
@@ -78,7 +60,7 @@ class DisagreementWork(ModelWork):
     second: Model
     span: int
 
-    name = "crosscheck/1"
+    name = "crosscheck/2"
 
     @property
     def models(self) -> tuple[Model, ...]:
@@ -90,181 +72,99 @@ class DisagreementWork(ModelWork):
         """The models, and the length of spans."""
         return [super().facts, self.span]
 
-    @property
-    def same_tokens(self) -> bool:
-        """Whether both cut texts alike, so that they can be compared token by token."""
-        if any(isinstance(model, TextScorer) for model in self.models):
-            return False
-        return tokens_digest(self.first.tokenizer) == tokens_digest(self.second.tokenizer)
-
-    def units(self, documents: Documents) -> Iterator[Unit]:
-        """All documents, cut in the same way for every engine."""
-        sources: Sequence[str | None] = documents.sources or [None] * len(documents.texts)
+    def units(self, documents: Documents, in_first: Sequence[bool]) -> Iterator[Unit]:
+        """All documents with their halves, cut in the same way for every engine."""
+        rows = list(zip(documents.texts, documents.sources or [""] * len(in_first), in_first, strict=True))
         start, characters = 0, 0
-        for place, text in enumerate(documents.texts):
+        for place, (text, _, _) in enumerate(rows):
             full = characters + len(text) > _CHARACTERS_AT_A_TIME or place - start >= _DOCUMENTS_AT_A_TIME
             if full and place > start:
-                yield Unit((documents.texts[start:place], list(sources[start:place])), size=place - start)
+                yield Unit(rows[start:place], size=place - start)
                 start, characters = place, 0
             characters += len(text)
-        if start < len(documents.texts):
-            size = len(documents.texts) - start
-            yield Unit((documents.texts[start:], list(sources[start:])), size=size)
+        if start < len(rows):
+            yield Unit(rows[start:], size=len(rows) - start)
 
-    def prepare(self) -> Run:
-        """The models are loaded; whether they cut texts alike is found out once."""
-        places = _Places(self.first) if self.same_tokens else None
-
-        def run(unit: Unit, running: Running) -> Arrays:
-            texts, sources = unit.inputs
-            first, second = (_ask(model, texts, sources) for model in self.models)
-            running.advance(len(texts))
-            rows = [
-                _row(text, one, other, self.span, places)
-                for text, one, other in zip(texts, first, second, strict=True)
-            ]
-            columns = zip(*rows, strict=True)
-            return {name: np.array(column) for name, column in zip(Scores._fields, columns, strict=True)}
-
-        return run
-
-
-def check_models(first: Model, second: Model, *, pairs: bool) -> None:
-    """Refuse models that cannot be asked about documents."""
-    reads = "pairs" if pairs else "single texts"
-    for model in (first, second):
-        if not isinstance(model, Scorer) or isinstance(model, PairModel) != pairs:
-            raise NotMeasurableError(
-                f"the documents are {reads}, and {visible(model.name)!r} does not give their probability; name the fields of the corpus "
-                "accordingly, or give another model"
-            )
+    def run(self, unit: Unit, running: Running) -> Arrays:
+        """Rows of `Scores`."""
+        asked = [_log2(model, unit.inputs) for model in self.models]
+        running.advance(len(unit.inputs))
+        rows = []
+        for (text, _, in_first), first, second in zip(unit.inputs, *asked, strict=True):
+            own, other = (first, second) if in_first else (second, first)
+            if own is None or other is None:
+                rows.append((*[np.nan] * 4, -1, -1))
+                continue
+            ahead = span_share(own, other, self.span)
+            places = _places(text, len(own))
+            span = (-1, -1)
+            if places is not None:
+                last = min(ahead.begin + self.span, len(own)) - 1
+                span = places[ahead.begin][0], places[last][1]
+            shares = (ahead.size, span_share(other, own, self.span).size)
+            rows.append((-float(own.sum()), -float(other.sum()), *shares, *span))
+        columns = zip(*rows, strict=True)
+        return {name: np.array(column) for name, column in zip(Scores._fields, columns, strict=True)}
 
 
 def score_documents(
-    work: DisagreementWork, documents: Documents, *, engine: Engine, ledger: Ledger, progress: Progress
+    work: DisagreementWork,
+    documents: Documents,
+    in_first: Sequence[bool],
+    *,
+    engine: Engine,
+    ledger: Ledger,
+    progress: Progress,
 ) -> Scores:
     """What both models say about each document, in their order."""
     progress.start("Comparing the two models", len(documents.texts))
-    units = list(work.units(documents))
+    units = list(work.units(documents, in_first))
     parts: list[Arrays] = [{}] * len(units)
     for outcome in engine.map(work, units, ledger=ledger, progress=progress):
         parts[outcome.number] = outcome.value()
     progress.finish()
-    return Scores.joined(parts)
+    return Scores(*(np.concatenate([part[name] for part in parts]) for name in Scores._fields))
 
 
-class _Read(NamedTuple):
-    """What one model says about a document."""
+def _log2(model: Any, rows: Sequence[tuple[str, str, bool]]) -> list[FloatArray | None]:
+    """The log2 probability of each token of each text, 0 for an unknown one; None for a text without any.
 
-    log2: FloatArray  # (tokens,); 0 for an unknown token, which does not count
-    tokens: list[int]  # those that `log2` is about; none where they are not known
-
-
-def _ask(model: Model, texts: Sequence[str], sources: Sequence[str | None]) -> list[_Read | None]:
-    """What a model says about each text; None for one that it cannot read. What is too long for it is read in pieces."""
-    if isinstance(model, TextScorer):
-        scores = model.score_text(list(texts))
-        bits = [np.asarray(score.log2_probabilities, dtype=np.float64) for score in scores]
-        return [_Read(_finite(model, one), []) if len(one) else None for one in bits]
+    A text is read as training saw it, and one that is too long for the model in pieces.
+    """
     owners: list[int] = []
     sequences: list[TokenSequence] = []
-    for place, (text, source) in enumerate(zip(texts, sources, strict=True)):
-        pieces = _pieces(model, text, source)
-        sequences += pieces
-        owners += [place] * len(pieces)
-    scored: Any = model
-    found: list[list[tuple[TokenSequence, FloatArray]]] = [[] for _ in texts]
-    for owner, sequence, score in zip(owners, sequences, scored.score(sequences), strict=True):
-        found[owner].append((sequence, np.asarray(score.log2_probabilities, dtype=np.float64)))
-    unknown = model.tokenizer.unknown if isinstance(model.tokenizer, OpenTokenizer) else None
-    return [_read(model, pieces, unknown) if pieces else None for pieces in found]
-
-
-def _pieces(model: Model, text: str, source: str | None) -> list[TokenSequence]:
-    """A text as training saw it, in as many pieces as the model needs; none where it cannot be read."""
-    tokens = encoded(model.tokenizer, text)
-    before: tuple[int, ...] = ()
-    if isinstance(model, PairModel):
-        read = encoded(model.source_tokenizer, source or "")
-        if not read:
-            return []
-        before = tuple(read)
-    if not tokens:
-        return []
     most = max_length(model)
-    before = before if most is None else before[:most]
-    size = len(tokens) if most is None else max(2, most - len(model.context))
-    cut = (
-        after_context(model.context, tokens[start : start + size], before)
-        for start in range(0, len(tokens), size)
+    for place, (text, source, _) in enumerate(rows):
+        tokens = _tokens(model.tokenizer, text)
+        before = tuple(_tokens(model.source_tokenizer, source))[:most] if isinstance(model, PairModel) else ()
+        if isinstance(model, PairModel) and not before:
+            continue
+        size = max(1, len(tokens)) if most is None else max(2, most - len(model.context))
+        for start in range(0, len(tokens), size):
+            sequences.append(after_context(model.context, tokens[start : start + size], before))
+            owners.append(place)
+    unknown = model.tokenizer.unknown if isinstance(model.tokenizer, OpenTokenizer) else None
+    parts: list[list[FloatArray]] = [[] for _ in rows]
+    for owner, sequence, score in zip(owners, sequences, model.score(sequences), strict=True):
+        log2 = np.asarray(score.log2_probabilities, dtype=np.float64)
+        if np.isnan(log2).any():
+            raise ModelOutputError(
+                f"the model {visible(model.name)!r} gave nan as the log-probability of a token; check the weights"
+            )
+        # A probability of 0 is read as the smallest that a double holds.
+        parts[owner].append(np.where(np.array(sequence.target) == unknown, 0.0, np.maximum(log2, -1074.0)))
+    return [np.concatenate(own) if own else None for own in parts]
+
+
+def _tokens(tokenizer: Tokenizer, text: str) -> list[int]:
+    return (
+        tokenizer.encode_open(text) if isinstance(tokenizer, OpenTokenizer) else list(tokenizer.encode(text))
     )
-    return [sequence for sequence in cut if sequence.target]
 
 
-def _read(model: Model, pieces: Sequence[tuple[TokenSequence, FloatArray]], unknown: int | None) -> _Read:
-    # Without a context, the first token of a piece is given and not scored: it counts no bits.
-    given = 0 if model.context else 1
-    log2 = np.concatenate([part for _, bits in pieces for part in (np.zeros(given), bits)])
-    tokens = [
-        token
-        for sequence, _ in pieces
-        for token in (*sequence.context[len(sequence.context) - given :], *sequence.target)
-    ]
-    if unknown is not None:
-        log2 = np.where(np.array(tokens) == unknown, 0.0, log2)
-    return _Read(_finite(model, log2), tokens)
-
-
-def _finite(model: Model, log2: FloatArray) -> FloatArray:
-    """Log2 probabilities of which none is NaN; one of 0 is read as the smallest that a double holds."""
-    if np.isnan(log2).any():
-        raise ModelOutputError(
-            f"the model {visible(model.name)!r} gave nan as the log-probability of a token; no conclusion is possible: check the weights"
-        )
-    return np.maximum(log2, -1074.0)
-
-
-def _row(
-    text: str, first: _Read | None, second: _Read | None, span: int, places: _Places | None
-) -> tuple[Any, ...]:
-    """A row of `Scores`; without `places`, the models cut texts differently."""
-    if first is None or second is None:
-        return (len(text), -1, *[np.nan] * 6, *[-1] * 4)
-    sums = (-float(first.log2.sum()), -float(second.log2.sum()))
-    if places is None or len(first.log2) != len(second.log2):
-        return (len(text), -1, *sums, *[np.nan] * 4, *[-1] * 4)
-    gains = first.log2 - second.log2
-    shares = [span_share(*pair, span) for pair in ((first.log2, second.log2), (second.log2, first.log2))]
-    sizes = [one.size for one in (span_gain(gains, span), span_gain(-gains, span), *shares)]
-    ends = places.ends(text, first.tokens)
-    spans = [-1] * 4
-    if ends is not None:
-        begins = np.concatenate([[0], ends])
-        spans = [
-            int(place)
-            for one in shares
-            for place in (begins[one.begin], begins[min(one.begin + span, len(ends))])
-        ]
-    return (len(text), len(gains), *sums, *sizes, *spans)
-
-
-class _Places:
-    """Where the tokens of a model are in texts."""
-
-    def __init__(self, model: Model) -> None:
-        self._lengths, self._first = (
-            [len(piece or b"") for piece in model.tokenizer.pieces(first=first)] for first in (False, True)
-        )
-
-    def ends(self, text: str, tokens: Sequence[int]) -> IntArray | None:
-        """Where each token ends in a text, in characters; None where that is not known."""
-        lengths = [self._lengths[token] for token in tokens]
-        lengths[0] = self._first[tokens[0]]
-        ends: IntArray = np.cumsum(lengths)
-        content = text.encode("utf-8", "surrogatepass")
-        if int(ends[-1]) == len(content):
-            # Bytes that continue a character in UTF-8 begin with the bits 10.
-            begins = (np.frombuffer(content, dtype=np.uint8) & 0xC0) != 0x80
-            return np.concatenate([[0], np.cumsum(begins)])[ends]
-        words = [found.end() for found in _WORD.finditer(text)]
-        return np.array(words) if len(words) == len(tokens) else None
+def _places(text: str, tokens: int) -> Sequence[tuple[int, int]] | None:
+    """Where each token is in a text, which is a character or a word; None where that is not known."""
+    if tokens == len(text):
+        return [(place, place + 1) for place in range(tokens)]
+    words = [found.span() for found in re.finditer(r"\S+", text)]
+    return words if len(words) == tokens else None
