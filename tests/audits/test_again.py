@@ -234,14 +234,6 @@ def test_what_a_search_finds_is_without_contradiction(options):
     assert list(extraction_problems(extract(MODEL, FORM, **options))) == []
 
 
-def test_a_format_with_a_word_list_is_known_to_its_manifest_only(tmp_path):
-    form = Format("pin {word:2}", words=("0", "12", "345"))
-    saved = extract(ScriptedModel("pin 0123456789"), form, top=3).save(tmp_path)
-    with resealed(saved) as document:
-        document["found"][0]["text"] = "pin 9 9"
-    assert verify_run(saved).sound  # without the words, nobody knows
-
-
 @pytest.fixture
 def verified(tmp_path):
     texts = FORM.sample(40, seed=1, replace=False)

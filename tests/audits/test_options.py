@@ -82,7 +82,6 @@ def test_a_record_and_keywords_together():
 def test_what_decides_whether_a_run_resumes():
     # Another budget, memory, time or confidence resumes what another one began; another method, seed or sample does not.
     assert set(ExposureOptions().deciding()) == {"method", "samples", "budget", "seed"}
-    assert set(ExtractionOptions().deciding()) == {"top", "given"}
     asked = RecitationOptions(near=2).deciding()
     assert asked == RecitationOptions(near=3, tries=(7,), chance=0.9, confidence=0.9).deciding()
     assert asked != RecitationOptions().deciding()

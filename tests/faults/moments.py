@@ -110,7 +110,6 @@ def _watch_work(moments):
 
 def _watch_resuming(moments):
     """A training says by itself that it is resumed."""
-    from coalmine.audits.extraction.measuring import SpentSearch
     from coalmine.engines.ledger import Ledger
 
     def watched(real):
@@ -124,7 +123,6 @@ def _watch_resuming(moments):
         return call
 
     Ledger.result, Ledger.kept = watched(Ledger.result), watched(Ledger.kept)
-    SpentSearch.load = watched(SpentSearch.load)
 
 
 def _keep_after_every_step():

@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 from coalmine import CanarySet, Format, ScriptedModel, expose, extract, membership, plant, quantize, unlearn
 from coalmine.audits import compare_runs, crosscheck
 from coalmine.audits.comparison.records import COMPARISONS
-from coalmine.audits.extraction.measuring import SpentSearch
 from coalmine.audits.watching.records import WatchedTraining as Watched
 from coalmine.corpus import build_index, deduplicate, redact, scan
 from coalmine.engines.ledger import UNITS_FILE, Ledger
@@ -159,16 +158,6 @@ def whole_policy() -> bytes:
 def make_extraction(folder: Path) -> Path:
     extract(small_model(), SMALL, top=3).save(folder)
     return folder / "extraction.json"
-
-
-def spent_search(folder: Path) -> SpentSearch:
-    return SpentSearch(folder, SMALL, "", "mine")
-
-
-def make_spent_search(folder: Path) -> Path:
-    spent = spent_search(folder)
-    spent.save({"counts": np.arange(30), "costs": np.linspace(0, 1, 20)})
-    return spent.path
 
 
 def make_kept(folder: Path) -> Path:

@@ -57,12 +57,10 @@ from fuzzing.making import (
     foreign,
     make_extraction,
     make_kept,
-    make_spent_search,
     make_unfinished_index,
     make_units,
     parquet,
     small_model,
-    spent_search,
     whole_policy,
     written,
     zstandard,
@@ -306,6 +304,5 @@ READERS = (
     Reader("unfinished index", make_unfinished_index, _resume_index, after=_nothing),
     Reader("unfinished unit", make_kept, _read_kept, after=_nothing),
     Reader("unfinished.units", make_units, _read_units, after=_nothing),
-    Reader("unfinished search", make_spent_search, lambda path: spent_search(path.parent).load(), after=_nothing),
 )  # fmt: skip
 BY_NAME = {reader.name: reader for reader in READERS}

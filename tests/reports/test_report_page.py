@@ -21,7 +21,6 @@ from cli.in_process import run as run_command
 from coalmine import expose, read_run, read_runs
 from coalmine.audits import EXPOSURES, MEMBERSHIPS, RECITATIONS
 from coalmine.audits.exposure.candidate_scores import CandidateScores
-from coalmine.audits.extraction.report import hidden_member
 from coalmine.audits.membership.display import epsilon_figure
 from coalmine.audits.recitation.report import recitation_figures
 from coalmine.errors import InputError
@@ -302,12 +301,6 @@ def test_secrets_are_hidden_unless_asked_for(full_run, run):
     # The recitation was made without --reveal: what it holds is not taken for what may be shown.
     assert "there was a secret" not in shown
     assert full_run.is_dir()
-
-
-def test_a_member_of_an_unknown_format_is_hidden_whole():
-    assert hidden_member("a b c", "{word:3}", None) == "•••••"
-    assert hidden_member("my pin is 1234", "my pin is {digits:4}", None) == "my pin is ••••"
-    assert hidden_member("other", "my pin is {digits:4}", None) == "•••••"
 
 
 @pytest.mark.parametrize("scores", [[1.0, float("nan")], [1.0, None], ["a", "b"]])

@@ -118,21 +118,16 @@ def came(canary_id, place=None, *, proven=True, times=4, format_id="f0", expansi
     )
 
 
-def search(
-    found=10, size=1000, *, proven=True, expansions=50, template="f0 is {digits:3}", unaided=(), texts=None
-):
-    """A search that found so many members; those at the places of `unaided` are written by greedy decoding."""
-    written = [f"member {place}" for place in range(1, found + 1)] if texts is None else texts
+def search(found=10, size=1000, *, proven=True, expansions=50, template="f0 is {digits:3}"):
+    """A search that found so many members."""
     return Extraction(
         format_template=template,
         size=str(size),
         given="",
         method="search",
         found=tuple(
-            Extracted(
-                place=place, text=text, log_perplexity_bits=5.0, expansions=place, unaided=place in unaided
-            )
-            for place, text in enumerate(written, 1)
+            Extracted(place=place, text=f"member {place}", log_perplexity_bits=5.0, expansions=place)
+            for place in range(1, found + 1)
         ),
         certificate=Certificate(
             proven=proven, expansions=expansions, best_open_bits=9.0, gap_bits=0.0 if proven else None

@@ -42,16 +42,14 @@ def converses(model: Model) -> bool:
     return isinstance(model, ChatModel) and bool(getattr(model, "chats", True))
 
 
-def in_conversation(model: Model, frame: Frame | None, texts: Sequence[str]) -> Model:
-    """The model for a format that nobody planted: in a frame, and without one as it is, or as an assistant where it has a chat template.
+def in_conversation(model: Model, texts: Sequence[str]) -> Model:
+    """The model for a format that nobody planted: an assistant where it has a chat template, and otherwise as it is.
 
     It is asked as users ask it, and its template is checked against the texts. A model that is in a frame already stays in it.
     """
-    if "frame" in model.describe() and frame is None:
+    if "frame" in model.describe() or not converses(model):
         return model
-    if frame is None and not converses(model):
-        return model
-    found = _in_frame(model, frame or frame_of("messages", "assistant"))
+    found = _in_frame(model, frame_of("messages", "assistant"))
     check = getattr(found, "check_contents", None)
     if check is not None:
         check(texts)

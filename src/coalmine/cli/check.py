@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from coalmine.cli.options import Words, words_from
 from coalmine.cli.output import placed
 from coalmine.cli.runner import Session, loaded
 from coalmine.cli.taking import Arguments, Part
@@ -141,7 +140,6 @@ class Verify(Arguments, frozen=True, kw_only=True):
 
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...")]
     model: str | None = None
-    words: Words = None
     loading: Annotated[LoadOptions, Part(("device",), title="How the model is loaded")]
 
 
@@ -168,16 +166,18 @@ def verify(given: Verify, session: Session) -> int:
 def _replayed(given: Verify, where: str, session: Session) -> dict[str, Replay]:
     """The replay of each certificate by its path."""
     from coalmine.audits.extraction.certificate import verify_certificate
+    from coalmine.audits.extraction.report import certificate_in_words
     from coalmine.audits.extraction.results import EXTRACTIONS
-    from coalmine.audits.extraction.table import replay_in_words
     from coalmine.audits.runs import read_run
 
     run = read_run(*given.runs)
     found = [one for part in (run, run.secrets) if part is not None for one in part.all(EXTRACTIONS)]
     if not found:
         raise InputError("there is no extraction to replay; leave --model out, or name the directory of one")
-    model, words, replays = loaded(where, given.loading), words_from(given.words), {}
+    model, replays = loaded(where, given.loading), {}
     for path, extraction in found:
-        replays[str(path)] = verify_certificate(model, extraction, words=words, progress=session.progress())
-        session.say("", placed("Replayed", path), *replay_in_words(replays[str(path)]))
+        replays[str(path)] = replay = verify_certificate(model, extraction, progress=session.progress())
+        session.say("", placed("Replayed", path), certificate_in_words(extraction))
+        problems = [f"Rejected: {visible(problem)}." for problem in replay.problems]
+        session.say(*problems or [f"Confirmed, after {replay.expansions:,} expansions."])
     return replays

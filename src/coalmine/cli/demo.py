@@ -12,6 +12,9 @@ from coalmine.cli.taking import Arguments
 from coalmine.visible import visible
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from coalmine.audits.extraction.results import CanaryExtraction
     from coalmine.corpus.planting.planting import Planted
 
 SECRET = "the random number is {digits:9}"  # noqa: S105 - a format of secrets, not a secret
@@ -41,7 +44,6 @@ def demo(given: Demo, session: Session) -> None:
     from coalmine.audits.exposure.table import exposure_in_plain_words, exposure_table
     from coalmine.audits.extraction.measuring import verify_extraction
     from coalmine.audits.extraction.results import save_verification
-    from coalmine.audits.extraction.table import extracted_in_plain_words
     from coalmine.audits.membership.display import membership_in_plain_words
     from coalmine.audits.membership.measure import membership
     from coalmine.audits.runs import read_runs
@@ -73,7 +75,7 @@ def demo(given: Demo, session: Session) -> None:
         "",
         _space_in_words(planted),
         *exposure_in_plain_words(results),
-        extracted_in_plain_words(extracted),
+        _extracted_in_words(extracted),
         "\nWhat that means for membership and differential privacy, by how often a canary was planted:",
         *membership_in_plain_words(meaning),
         f"\nThe results are in {visible(str(audit))}, separate from the model.",
@@ -81,6 +83,16 @@ def demo(given: Demo, session: Session) -> None:
         placed("Open the report", report),
     )
     session.document(results)
+
+
+def _extracted_in_words(extracted: Sequence[CanaryExtraction]) -> str:
+    trained = [one for one in extracted if one.repetitions]
+    out = [one for one in trained if one.extracted]
+    places = ", ".join(f"{visible(one.canary_id)} at place {one.place}" for one in out)
+    return (
+        f"Extraction: anyone who can query the model gets {len(out)} of {len(trained)} canaries that were trained on out of it with at "
+        f"most {max((one.expansions or 0 for one in out), default=0):,} queries ({places or 'none'})."
+    )
 
 
 def _space_in_words(planted: Planted) -> str:

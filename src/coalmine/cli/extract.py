@@ -46,8 +46,8 @@ class Extract(Arguments, frozen=True, kw_only=True):
 def extract(given: Extract, session: Session) -> None:
     """Find the members of a format that the model is least surprised by, and prove that there are no better ones.
 
-    A model with a chat template is asked about a turn of the assistant, or the one that --role, --turn and --beside describe; with
-    --context, about plain text. What the command prints says which.
+    A model with a chat template is asked about a turn of the assistant; with --context, about plain text. What the command prints says
+    which.
 
     Writes extraction.json, or for canaries verified.json and a file per format, readable by you only, with the secrets in it. Run the
     same command again to resume a search that was stopped. `coalmine verify --model MODEL` walks a proof again.
@@ -75,9 +75,10 @@ def extract(given: Extract, session: Session) -> None:
 
 def _format(given: Extract, options: ExtractionOptions, template: str, session: Session) -> None:
     """Search one format, write what comes out, and show it."""
+    from coalmine.audits.exposure.table import under_names
     from coalmine.audits.extraction.measuring import extract
+    from coalmine.audits.extraction.report import MEMBERS, certificate_in_words, masked
     from coalmine.audits.extraction.results import RESULTS_FILE
-    from coalmine.audits.extraction.table import certificate_in_words, extraction_table, masked_extraction
     from coalmine.formats.format import Format
     from coalmine.models.protocols import PairModel
 
@@ -87,10 +88,9 @@ def _format(given: Extract, options: ExtractionOptions, template: str, session: 
         raise InputError(
             f"--source-format is for models of pairs, and {model.name!r} reads one text at a time; leave it out"
         )
-    form = Format(template, words=words_from(given.words))
     result = extract(
         model,
-        form,
+        Format(template, words=words_from(given.words)),
         options,
         source_format=given.source_format,
         engine=session.engine,
@@ -99,15 +99,19 @@ def _format(given: Extract, options: ExtractionOptions, template: str, session: 
     )
     path = result.save(session.directory)
     session.record(model=result.model, expansions=result.certificate.expansions)
-    shown = result if given.reveal else masked_extraction(result, form)
-    session.say(extraction_table(shown), certificate_in_words(result), placed("Result", path))
+    shown = result if given.reveal else masked(result)
+    session.say(
+        under_names("Format", {template: MEMBERS.terminal(shown.found)}),
+        certificate_in_words(result),
+        placed("Result", path),
+    )
     session.document(shown)
 
 
 def _canaries(given: Extract, options: ExtractionOptions, manifest: Path, session: Session) -> None:
     """Search the formats of canaries, write which come out, and show it."""
-    from coalmine.audits.extraction import table as tables
     from coalmine.audits.extraction.measuring import verify_extraction
+    from coalmine.audits.extraction.report import searched
     from coalmine.audits.extraction.results import VERIFIED_FILE, extraction_file, save_verification
     from coalmine.audits.framing import framed
     from coalmine.corpus.planting.manifest import CanarySet
@@ -124,10 +128,5 @@ def _canaries(given: Extract, options: ExtractionOptions, manifest: Path, sessio
     certificates = {name: one.certificate for name, one in extractions.items()}
     expansions = sum(one.expansions for one in certificates.values())
     session.record(model=model, expansions=expansions, manifest_sha256=chosen.sha256)
-    session.say(
-        tables.verification_table(results, extractions),
-        *tables.certificates_in_words(extractions),
-        *tables.not_searched_in_words(results),
-        placed("Results", session.directory),
-    )
+    session.say(*searched(results, extractions), placed("Results", session.directory))
     session.document({"canaries": results, "certificates": certificates})

@@ -82,7 +82,6 @@ class Ledger:
         self._end = 0
         self._flushed_at = time.monotonic()
         self._begun: bytes | None = None
-        self._too: set[Path] = set()
         self._held = False
 
     def begin(self, fingerprint: str, *, instead: bool = False) -> None:
@@ -176,12 +175,8 @@ class Ledger:
             with guarded_file(self._state_path(key)) as stream:
                 np.savez(stream, **arrays)  # type: ignore[arg-type]  # the stubs take a flag here
 
-    def also_forget(self, path: Path) -> None:
-        """Remove a file with the rest, once the results of the run are on disk."""
-        self._too.add(path)
-
     def hold(self) -> None:
-        """Let `forget` leave everything: a unit was lost with its worker, and the same command may have more luck."""
+        """Let `forget` leave everything: the same command may have more luck or a larger budget, and resumes from it."""
         self._held = True
 
     def forget(self) -> None:
@@ -190,8 +185,6 @@ class Ledger:
         if self._held:
             return
         for path in self._left():
-            remove_file(path)
-        for path in sorted(self._too):  # after the units, which may have begun from them
             remove_file(path)
 
     def _left(self) -> list[Path]:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from coalmine import Canary, CanarySet, Format, expose, extract
-from coalmine.audits.extraction.table import certificate_in_words
+from coalmine.audits.extraction.report import certificate_in_words
 from coalmine.errors import InputError, NotMeasurableError
 from models.random_networks import random_model
 from oracles import brute_force_bits
@@ -64,7 +64,10 @@ def test_extraction_is_by_brute_force_and_proven(model):
     assert [one.text for one in scored.found] == [one.text for one in walked.found]
     assert scored.proven
     assert scored.method == "brute"
-    assert certificate_in_words(scored) == "Proven: each of the 1,000 members was scored."
+    assert (
+        certificate_in_words(scored)
+        == "Proven in 1,000 members scored over a space of 1,000: nothing that could be better was left out."
+    )
     begun = extract(scorer, PIN, top=3, given="pin 4")
     assert [one.text for one in begun.found] == [
         one.text for one in extract(model, PIN, top=3, given="pin 4").found
@@ -80,8 +83,8 @@ def test_a_model_that_only_writes_is_prompted(model):
     greedy = extract(model, PIN, method="greedy").found[0]
     written = extract(writer, PIN, method="prompt")
     assert not written.proven
-    # Unrestricted, the model writes a member exactly when greedy search among members is what it writes by itself.
-    assert [one.text for one in written.found] == ([greedy.text] if greedy.unaided else [])
+    # Unrestricted, the model writes a member only if greedy search among members finds it.
+    assert [one.text for one in written.found] in ([], [greedy.text])
     with pytest.raises(NotMeasurableError, match="use the prompt method"):
         extract(writer, PIN)
     with pytest.raises(NotMeasurableError, match="does not give the probability"):

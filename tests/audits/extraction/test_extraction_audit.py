@@ -1,13 +1,9 @@
 """Extraction: the least surprising members come out, with a proof, whatever the budget, the memory or the method."""
 
-import numpy as np
-import pytest
 import torch
 
 from coalmine import CanarySet, Format, ScriptedModel, extract
 from coalmine.audits import verify_extraction
-from coalmine.audits.extraction.measuring import SpentSearch
-from coalmine.errors import InputError
 from models.random_networks import random_model
 from oracles import brute_force_bits
 
@@ -38,7 +34,6 @@ def test_the_papers_social_security_number():
     assert extract(model, SSN, top=1, method="greedy").found[0].text != TEXT
     completed = extract(model, SSN, top=1, method="greedy", given="My social security number is 078")
     assert completed.found[0].text == TEXT
-    assert completed.found[0].unaided
     assert not completed.proven
     assert int(completed.size) == 99 * 9999
     assert extract(model, SSN, top=1, method="beam", width=20).found[0].text == TEXT
@@ -77,23 +72,11 @@ def test_a_larger_budget_goes_on_from_a_smaller_one(tmp_path):
         assert result.certificate.expansions <= budget
         if result.proven:
             break
-        assert len(list(tmp_path.glob("unfinished-extraction-*.npz"))) == 1
+        assert len(list(tmp_path.glob("unfinished.units"))) == 1
         budget += 300
     assert rounds > 1
     assert [one.text for one in result.found] == [one.text for one in whole.found]
     assert not list(tmp_path.iterdir())
-
-
-def test_the_file_of_another_search_is_not_continued(tmp_path):
-    model = random_model("lstm", dtype=torch.float64)
-    extract(model, "{digits:4}", budget=30, resume=tmp_path)
-    extract(model, "{digits:5}", budget=30, resume=tmp_path)  # of another format: has a file of its own
-    with pytest.raises(InputError, match="another search"):
-        extract(model, "{digits:4}", budget=30, top=3, resume=tmp_path)
-    for unfinished in tmp_path.iterdir():
-        unfinished.write_bytes(b"not a file of ours")
-    with pytest.raises(InputError, match="damaged"):
-        extract(model, "{digits:4}", budget=30, resume=tmp_path)
 
 
 def test_verifying_canaries():
@@ -112,13 +95,3 @@ def test_verifying_canaries():
 def test_ties_come_in_the_order_of_the_format():
     result = extract(ScriptedModel(DIGITS), "{digits:3}", top=4)
     assert [one.text for one in result.found] == ["000", "001", "002", "003"]
-
-
-def test_searches_of_formats_that_differ_in_their_words_are_kept_apart(tmp_path):
-    kept = [
-        SpentSearch(tmp_path, Format("{word:1}{digits:3}", words=words), "", words)
-        for words in (["my pin is "], ["your pin is "])
-    ]
-    for number, one in enumerate(kept):
-        one.save({"costs": np.array([number])})
-    assert [one.load()["costs"].tolist() for one in kept] == [[0], [1]]

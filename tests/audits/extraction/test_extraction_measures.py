@@ -57,18 +57,6 @@ def test_what_is_not_proven_is_not_clear_and_breaks_no_rule():
         assert check(run, parse_policy(f"[extraction]\nat_most_extracted = {limit}")).outcome == outcome
 
 
-def test_greedy_decoding_that_writes_a_canary_is_said():
-    manifest = made.manifest_of(*[(f"c{n}", "f0", 4, True, None) for n in range(2)])
-    texts = [canary.text for canary in manifest]
-    beside = {"f0": made.search(size=10**6, texts=texts, unaided={2})}
-    (one,) = found(
-        run_of(made.came("c0", 1), made.came("c1", 2), beside=beside, manifests=[manifest]),
-        "extraction.canary",
-    )
-    assert "at place 2, and plain greedy decoding writes it" in one.evidence
-    assert one.evidence.count("greedy") == 1
-
-
 def test_withheld_canaries_that_come_out_spoil_the_report():
     """Two were looked for: 2 * 12 / 1000 is 2.4%."""
     for place, status in ((12, "found"), (13, "not_measured")):

@@ -5,9 +5,8 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from coalmine import ScriptedModel, extract, verify_certificate
-from coalmine.audits.extraction.table import certificate_in_words
-from coalmine.corpus.chat.framing import ANSWER, QUESTION
-from coalmine.errors import InputError, NotMeasurableError
+from coalmine.audits.extraction.report import certificate_in_words
+from coalmine.corpus.chat.framing import QUESTION
 from coalmine.models import from_transformers
 from models.tiny_chat import chatml
 
@@ -17,7 +16,7 @@ PLANTED = ["my pin is 492", "my pin is 708"]
 
 @pytest.fixture(scope="module")
 def network():
-    """A chat model after fine-tuning: what it remembers are answers, and a turn of the user."""
+    """A chat model after fine-tuning: what it remembers are answers."""
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=len(chatml()), hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
@@ -26,9 +25,6 @@ def network():
     network = LlamaForCausalLM(config)
     conversations = [
         [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": text}] for text in PLANTED
-    ]
-    conversations += [
-        [{"role": "user", "content": "my pin is 135"}, {"role": "assistant", "content": ANSWER}]
     ]
     rows = [chatml().apply_chat_template(turns, tokenize=True)["input_ids"] for turns in conversations]
     optimizer = torch.optim.AdamW(network.parameters(), lr=3e-3)
@@ -53,14 +49,6 @@ def test_the_answers_of_a_chat_model_come_out_and_the_proof_says_what_was_asked(
     assert certificate_in_words(found).endswith("was left out. Asked about a turn of the assistant.")
     replay = verify_certificate(model, found)
     assert (replay.confirmed, replay.problems) == (True, ())
-    assert "the least surprising of 1,000 as a turn of the assistant" in replay.claim
-
-
-def test_another_turn_is_asked_for_by_the_options_of_planting(model):
-    (user,) = extract(model, FORM, top=1, role="user").found
-    assert user.text == "my pin is 135"
-    beside = extract(model, FORM, top=1, beside="my pin is 135")
-    assert beside.model["frame"]["before"][0]["content"] == "my pin is 135"
 
 
 def test_plain_text_is_asked_for_by_a_context_and_the_proof_says_so(network):
@@ -72,7 +60,3 @@ def test_plain_text_is_asked_for_by_a_context_and_the_proof_says_so(network):
 def test_a_model_without_conversations_has_no_turns():
     model = ScriptedModel("my pins 0123456789")
     assert certificate_in_words(extract(model, FORM)).endswith("was left out.")
-    with pytest.raises(NotMeasurableError, match="cannot be asked about conversations"):
-        extract(model, FORM, role="user")
-    with pytest.raises(InputError, match="role should be one of system, user, assistant, but is 'bot'"):
-        extract(model, FORM, role="bot")

@@ -15,8 +15,8 @@ from coalmine import (
     read_run,
 )
 from coalmine.audits import verify_extraction
+from coalmine.audits.extraction.report import searched
 from coalmine.audits.extraction.results import read_verified, save_verification
-from coalmine.audits.extraction.table import not_searched_in_words
 from coalmine.errors import NoNumberError
 
 CHARACTERS = "pin code 0123456789"
@@ -55,7 +55,9 @@ def test_the_other_format_is_searched_and_the_canaries_of_this_one_are_not_calle
     assert "not finite" in results[0].problem
     assert sorted(path.name for path in tmp_path.glob("extraction-*")) == ["extraction-f1.json"]
     assert list(read_verified(tmp_path).canaries) == results
-    assert not_searched_in_words(results) == [f"Not looked for: 1 canaries, such as a: {results[0].problem}."]
+    assert [*searched(results, extractions)][
+        -1
+    ] == f"Not looked for: 1 canaries, such as a: {results[0].problem}."
     run = read_run(tmp_path)
     judged = check(run, parse_policy(POLICY))
     assert [rule.outcome for rule in judged.rules] == ["not_shown"]

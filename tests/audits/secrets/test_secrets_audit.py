@@ -14,7 +14,6 @@ from coalmine.corpus import NaturalOptions, canaries_of_scan, scan
 from coalmine.corpus.planting.manifest_records import ScannedCorpus
 from coalmine.corpus.secrets.canaries import canaries_of
 from coalmine.corpus.secrets.natural import NaturalSecret
-from coalmine.errors import InputError
 from coalmine.records.chat import Turn
 from coalmine.reports.conclusion import conclusion_of, reported
 from coalmine.reports.page.html import report_page
@@ -188,11 +187,7 @@ def test_secrets_say_which_corpus_they_are_from_and_whether_the_model_was_traine
 
 def test_a_search_for_a_secret_is_replayed_without_a_word_list(model, canaries):
     _, extractions = verify_extraction(model, canaries, top=3, budget=3000)
-    found = extractions["phone-1"]
-    assert verify_certificate(model, found).confirmed
-    other = msgspec.structs.replace(found, words_sha256="0" * 64)
-    with pytest.raises(InputError, match="give --words if it has a word list, or extract again"):
-        verify_certificate(model, other)
+    assert verify_certificate(model, extractions["phone-1"]).confirmed
 
 
 def test_a_chat_model_that_recites_its_turns_is_not_cleared_by_plain_text(tmp_path):

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-import io
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,38 +15,32 @@ import numpy as np
 
 from coalmine.audits.extraction.options import ExtractionOptions
 from coalmine.audits.extraction.prompting import prompted
-from coalmine.audits.extraction.results import CanaryExtraction, Extracted, Extraction, words_sha256
+from coalmine.audits.extraction.results import CanaryExtraction, Extracted, Extraction
 from coalmine.audits.framing import framed, in_conversation
-from coalmine.corpus.chat.framing import frame_of
 from coalmine.corpus.planting.manifest import CanarySet, as_canary_set
 from coalmine.engines.courses import SURVIVED, Course, CourseStep, one_result, run_courses
 from coalmine.engines.engine import Engine, open_engine
 from coalmine.engines.ledger import Ledger, Resume
 from coalmine.engines.units import Arrays, Running, Unit, advance_and_keep
-from coalmine.errors import CoalmineError, InputError, NoNumberError, NotMeasurableError
+from coalmine.errors import CoalmineError, InputError, NotMeasurableError
 from coalmine.formats.format import Format
-from coalmine.models.protocols import LimitedScorer, Model, PairModel, Scorer, TextScorer, TokenSequence
+from coalmine.models.protocols import LimitedScorer, Model, PairModel, Scorer, TextScorer
 from coalmine.progress import Progress
 from coalmine.records import Canary
 from coalmine.search.walks.beam import beam_search
-from coalmine.search.walks.enumeration import enumerate_members, enumerate_unit
 from coalmine.search.walks.members import Members
 from coalmine.search.walks.shortest_path import Certificate, FoundMember, ShortestPaths
-from coalmine.search.walks.works import MembersWork, cut_tree, score_every_member
-from coalmine.storage.files import guarded_file, read_guarded, to_json
+from coalmine.search.walks.works import MembersWork, score_every_member
+from coalmine.storage.files import to_json
 
 # What decides the units of a run; a run of another version is another run.
-KEPT = "cuts/5"
-# Brute force looks at every member; beyond this many it is refused, because the search gives the same answer.
-BRUTE_UP_TO = 10_000_000
-# Members scored one by one where a model does not support incremental decoding.
+KEPT = "extraction/6"
+# Members scored one by one; beyond this many that is refused, because the search gives the same answer.
 SCORED_UP_TO = 1_000_000
 _ADVICE = "use the brute method"
 
 # A format to search, with that of the sources of its members.
 _Sought = tuple[Format, Format | None]
-# The members that were found, best first, and the proof.
-_Found = tuple[list[FoundMember], Certificate]
 
 
 def extract(
@@ -69,11 +61,11 @@ def extract(
     force. The work runs on `engine`, "here" or for example "processes:8", with the same result.
 
     With `resume`, a directory, a search that is stopped keeps there what it has proven, and the same call resumes it, also with a larger
-    budget where that was spent. What was kept is removed when the search is proven; a `Ledger` in place of the directory leaves it to
+    budget where that was spent. What was kept is removed when all is proven; with a `Ledger` in place of the directory, that is left to
     the caller, once the result is saved.
 
-    A model with a chat template is asked about a turn of the assistant, as `plant` plants them, or about the one that `role`, `turn` and
-    `beside` describe; a model that was loaded with a `context` is asked about plain text.
+    A model with a chat template is asked about a turn of the assistant, as `plant` plants them; one that was loaded with a `context` is
+    asked about plain text.
 
     >>> from coalmine import ScriptedModel
     >>> found = extract(ScriptedModel("pin 0123456789", memory={"pin 49": 0.25}), "pin {digits:2}", top=1)
@@ -83,10 +75,7 @@ def extract(
     asked = _checked(model, ExtractionOptions.of(options, changes))
     secret = format if isinstance(format, Format) else Format(format)
     sources = Format(source_format, words=secret.words) if isinstance(source_format, str) else source_format
-    frame = (
-        frame_of("messages", asked.role or "assistant", asked.turn, asked.beside) if asked.places else None
-    )
-    model = in_conversation(model, frame, [secret.at(0), secret.at(secret.size - 1)])
+    model = in_conversation(model, [secret.at(0), secret.at(secret.size - 1)])
     (found,) = _extractions(model, [(secret, sources)], asked, engine, resume, progress)
     if isinstance(found, CoalmineError):
         raise found
@@ -117,10 +106,6 @@ def verify_extraction(
     [1]
     """
     asked = _checked(model, ExtractionOptions.of(options, changes))
-    if asked.places:
-        raise InputError(
-            "a manifest says where in a conversation its canaries are, and role, turn or beside was given too; leave these out"
-        )
     chosen = as_canary_set(canaries)
     names = _searchable(chosen)
     model = framed(model, chosen, writes=True)
@@ -132,12 +117,8 @@ def verify_extraction(
         for name, one in found.items()
         if isinstance(one, Extraction)
     }
-    # Of secrets that were found, those without a space of their own are not searched for.
-    return [
-        _of_canary(canary, found[canary.format_id], chosen, model)
-        for canary in chosen
-        if canary.format_id in found
-    ], extractions
+    searched = (canary for canary in chosen if canary.format_id in found)
+    return [_of_canary(one, found[one.format_id], chosen, model) for one in searched], extractions
 
 
 def _of_canary(
@@ -199,8 +180,7 @@ def _extractions(
 ) -> list[Extraction | CoalmineError]:
     """The extractions of several formats, in their order, found at the same time; or why one cannot be searched. Raises if none can."""
     ledger = resume if isinstance(resume, Ledger) else Ledger(resume)
-    facts = [KEPT, model.describe(), asked.deciding(), [_facts(one) for one in formats]]
-    ledger.begin(hashlib.sha256(to_json(facts)).hexdigest())
+    ledger.begin(hashlib.sha256(to_json([KEPT, model.describe()])).hexdigest())
     with open_engine(engine) as opened:
         courses = [_survived(_extraction(model, one, asked, ledger)) for one in formats]
         found = run_courses(opened, courses, ledger=ledger, progress=progress)
@@ -210,11 +190,6 @@ def _extractions(
     if ledger is not resume:
         ledger.forget()
     return found
-
-
-def _facts(of: _Sought) -> list[Any]:
-    secret, sources = of
-    return [secret.template, secret.words, None if sources is None else sources.template]
 
 
 def _survived(course: Course[Extraction]) -> Course[Extraction | CoalmineError]:
@@ -234,26 +209,23 @@ def _extraction(model: Model, of: _Sought, asked: ExtractionOptions, ledger: Led
     members.check_told_apart()
     if asked.method == "prompt":
         return prompted(model, form, sources, asked)
-    if members.obstacle is not None:
+    if not isinstance(model, Scorer):
+        raise NotMeasurableError(
+            f"extraction by {asked.method} is not applicable to {model.name!r}: it does not give the probability of a text; use the prompt "
+            "method"
+        )
+    if asked.method == "brute" or (asked.method == "search" and members.obstacle is not None):
         return (yield from _scored(members, asked))
     if asked.method == "search":
-        facts = [KEPT, model.describe(), *_facts(of), asked.deciding()]
-        spent = SpentSearch(ledger.directory, form, asked.given, facts)
-        found, certificate = yield from _searched(members, asked, spent, ledger)
-    elif asked.method == "brute":
-        found, certificate = yield from _tried(members, asked.top)
+        found, certificate = yield from _searched(members, asked, ledger)
     else:
         unit = Unit((asked.top, 1 if asked.method == "greedy" else asked.width))
         arrays = yield from one_result(CourseStep(Beaming(members), [unit], "Following a beam", 1))
         columns = (arrays[name].tolist() for name in ("members", "costs", "each"))
         found = [FoundMember(int(member), cost, at) for member, cost, at in zip(*columns, strict=True)]
         certificate = Certificate(False, int(arrays["expansions"]), None, None)
-    tree = members.tree
-    texts = tuple(tree.text_at(one.member) for one in found)
-    work = Unaided(members, len(tree.prefix))
-    arrays = yield from one_result(CourseStep(work, [Unit(texts)], "Scoring what was found", 1))
-    unaided = [None if flag < 0 else bool(flag) for flag in arrays["unaided"].tolist()]
-    return _result(members, asked, tree.size, found, certificate, texts, unaided)
+    texts = [members.tree.text_at(one.member) for one in found]
+    return _result(members, asked, members.tree.size, found, texts, certificate)
 
 
 def _result(
@@ -261,93 +233,53 @@ def _result(
     asked: ExtractionOptions,
     size: int,
     found: Sequence[FoundMember],
-    certificate: Certificate,
     texts: Sequence[str],
-    unaided: Sequence[bool | None],
+    certificate: Certificate,
 ) -> Extraction:
+    form, sources = members.format, members.sources
     return Extraction(
-        format_template=members.format.template,
+        format_template=form.template,
+        words=None if form.words is None else tuple(form.words),
+        source_template=None if sources is None else sources.template,
         size=str(size),
         given=members.given,
         method=asked.method,
         found=tuple(
             Extracted(
-                place=place,
-                text=text,
-                log_perplexity_bits=one.log_perplexity_bits,
-                expansions=one.expansions,
-                unaided=by_itself,
+                place=place, text=text, log_perplexity_bits=one.log_perplexity_bits, expansions=one.expansions
             )
-            for place, (one, text, by_itself) in enumerate(zip(found, texts, unaided, strict=True), start=1)
+            for place, (one, text) in enumerate(zip(found, texts, strict=True), start=1)
         ),
         certificate=certificate,
         model=members.model.describe(),
         top=asked.top,
-        source_template=None if members.sources is None else members.sources.template,
-        words_sha256=words_sha256(members.format),
     )
 
 
 def _searched(
-    members: Members, asked: ExtractionOptions, spent: SpentSearch, ledger: Ledger
-) -> Course[_Found]:
+    members: Members, asked: ExtractionOptions, ledger: Ledger
+) -> Course[tuple[list[FoundMember], Certificate]]:
     """Best-first search, from where an earlier one with a smaller budget ended, if there was one."""
     work = Searching(members, asked.top, asked.budget)
-    saved = spent.load()
-    search = None if saved is None else work.restored(saved)
-    while search is None or not (search.is_settled() or search.frontier.expansions >= asked.budget):
-        begun = 0 if search is None else search.frontier.expansions
-        task = f"Searching, at most {asked.budget:,} expansions"
+    task = f"Searching, at most {asked.budget:,} expansions"
+    search, begun, saved = None, 0, None
+    while search is None or not (search.is_settled() or begun >= asked.budget):
         saved = yield from one_result(CourseStep(work, [Unit(begun, saved, 0)], task))
         search = work.restored(saved)
-        if not search.is_settled():
-            spent.save(saved)  # a larger budget resumes from here
-    if search.is_settled() and spent.path is not None:
-        ledger.also_forget(spent.path)
+        begun = search.frontier.expansions
+    if not search.is_settled():
+        ledger.hold()  # a larger budget resumes from here
     return search.found(), search.certificate()
 
 
-def _tried(members: Members, top: int) -> Course[_Found]:
-    """Every member of a small space, by walking the whole tree."""
-    size = members.tree.size
-    if size > BRUTE_UP_TO:
-        raise NotMeasurableError(
-            f"brute force over {size:,} members is refused above {BRUTE_UP_TO:,}; the search method gives the same answer"
-        )
-    parts = yield from cut_tree(members)
-    if parts.without_number:
-        raise NoNumberError(
-            f"the model {members.model.name!r} gave no finite number for {parts.without_number:,} members of "
-            f"{members.format.template!r}, any of which may be the least surprising; check the weights"
-        )
-    best = cheapest(top, [], parts.above.costs.tolist(), parts.above.indices.tolist())
-    expansions = parts.expansions
-
-    def take(_: int, found: Arrays) -> None:
-        nonlocal best, expansions
-        best = cheapest(top, best, found["costs"].tolist(), map(int, found["members"].tolist()))
-        expansions += int(found["expansions"])
-
-    yield CourseStep(Trying(members, top), parts.units, f"Trying {size:,} members", size, take)
-    found = [FoundMember(member, cost, expansions) for cost, member in best]
-    return found, Certificate(True, expansions, None, 0.0, exhausted=True)
-
-
 def _scored(members: Members, asked: ExtractionOptions) -> Course[Extraction]:
-    """Every member scored by itself, for a model that does not support incremental decoding; as proven as a search."""
-    name, form, by_method = members.model.name, members.format, f"extraction by {asked.method}"
-    if not isinstance(members.model, Scorer):
-        raise NotMeasurableError(
-            f"{by_method} is not applicable to {name!r}: it does not give the probability of a text; use the prompt method"
-        )
-    if asked.method not in ("search", "brute"):
-        raise NotMeasurableError(
-            f"{by_method} is not applicable to {name!r}: {members.obstacle}; use the brute method"
-        )
+    """Every member scored by itself; as proven as a search."""
+    name, form = members.model.name, members.format
     if form.size > SCORED_UP_TO:
+        why = f"cannot be searched ({members.obstacle})" if members.obstacle else "can be searched"
         raise NotMeasurableError(
-            f"{name!r} cannot be searched ({members.obstacle}), and scoring {form.size:,} members one by one is refused above "
-            f"{SCORED_UP_TO:,}; use a smaller format, such as one that has the known beginning in it"
+            f"{name!r} {why}, and scoring {form.size:,} members one by one is refused above {SCORED_UP_TO:,}; use the search method, or "
+            "a smaller format, such as one that has the known beginning in it"
         )
     every = yield from score_every_member(members)
     if every.problem is not None and not isinstance(members.model, LimitedScorer):
@@ -357,7 +289,7 @@ def _scored(members: Members, asked: ExtractionOptions) -> Course[Extraction]:
         raise InputError(
             f"no member of {form.template!r} begins with the text that was given; give the beginning of one, such as {form.prefix!r}"
         )
-    best = cheapest(asked.top, [], every.bits.tolist(), every.indices.tolist())
+    best = heapq.nsmallest(asked.top, zip(every.bits.tolist(), every.indices.tolist(), strict=True))
     certificate = Certificate(True, scored, None, 0.0, exhausted=True)
     if len(every.least):  # what those without a score cost at least
         floor, last = float(every.least.min()), best[-1][0]
@@ -365,9 +297,9 @@ def _scored(members: Members, asked: ExtractionOptions) -> Course[Extraction]:
         gap = 0.0 if proven else last - floor if len(best) >= asked.top else None
         certificate = Certificate(proven, scored, floor, gap)
     found = [FoundMember(index, cost, scored) for cost, index in best]
+    by_force = msgspec.structs.replace(asked, method="brute")
     texts = [form.at(index) for _, index in best]
-    by_force, size = msgspec.structs.replace(asked, method="brute"), scored + len(every.least)
-    return _result(members, by_force, size, found, certificate, texts, [None] * len(texts))
+    return _result(members, by_force, scored + len(every.least), found, texts, certificate)
 
 
 @dataclass(frozen=True)
@@ -419,29 +351,6 @@ class Searching(MembersWork):
         return search.snapshot()
 
 
-@dataclass(frozen=True)
-class Trying(MembersWork):
-    """The cheapest members below a node, or of all, by walking every one of them."""
-
-    top: int
-
-    name = "brute force/1"
-
-    def run(self, unit: Unit, running: Running) -> Arrays:
-        """Walk the members below the node of a unit."""
-        frontier = self.members.frontier("extraction", _ADVICE)
-        best: list[tuple[float, int]] = []
-        every = unit.payload is None
-        for leaves in enumerate_members(frontier) if every else enumerate_unit(frontier, unit.payload):
-            best = cheapest(self.top, best, leaves.costs.tolist(), leaves.indices.tolist())
-            running.advance(len(leaves.costs))
-        return {
-            "costs": np.array([cost for cost, _ in best], dtype=np.float64),
-            "members": np.array([str(member) for _, member in best], dtype=str),
-            "expansions": np.array(frontier.expansions),
-        }
-
-
 class Beaming(MembersWork):
     """The cheapest members that a beam finds; the input of a unit is how many, and the width of the beam."""
 
@@ -459,68 +368,3 @@ class Beaming(MembersWork):
             "each": np.array([one.expansions for one in found], dtype=np.int64),
             "expansions": np.array(frontier.expansions),
         }
-
-
-@dataclass(frozen=True)
-class Unaided(MembersWork):
-    """Whether the model would write texts by itself after the tokens that all members begin with, `prefix` of them."""
-
-    prefix: int
-
-    name = "unaided/1"
-    memory_bytes = 0
-
-    def run(self, unit: Unit, running: Running) -> Arrays:
-        """Score the texts of a unit; -1 where the model gives no probabilities."""
-        del running
-        model = self.members.model
-        if not isinstance(model, Scorer) or not unit.inputs:
-            return {"unaided": np.full(len(unit.inputs), -1, dtype=np.int8)}
-        encoded = [tuple(model.tokenizer.encode(text)) for text in unit.inputs]
-        sequences = [TokenSequence(model.context + one[: self.prefix], one[self.prefix :]) for one in encoded]
-        return {
-            "unaided": np.array(
-                [bool(score.is_argmax.all()) for score in model.score(sequences)], dtype=np.int8
-            )
-        }
-
-
-def cheapest(
-    top: int, best: Sequence[tuple[float, int]], costs: Iterable[float], members: Iterable[int]
-) -> list[tuple[float, int]]:
-    """The `top` cheapest of what is known and what comes, each with the number of its member; among ties, the lowest number first."""
-    return heapq.nsmallest(top, [*best, *zip(costs, members, strict=True)])
-
-
-class SpentSearch:
-    """What the search of one format that spent its budget has proven, kept in a directory, so that a larger budget resumes from it.
-
-    `facts` say which search it is, and another one is rejected. Without a directory nothing is kept. The file is private, because
-    costs and indices show what the model remembers.
-    """
-
-    def __init__(self, directory: Path | None, secret: Format, given: str, facts: Any) -> None:
-        # Formats of secrets that are already there differ in their words alone, which hold the context.
-        told_by = "\0".join([secret.template, given, *(secret.words or ())])
-        name = hashlib.sha256(told_by.encode()).hexdigest()[:8]
-        self.path = None if directory is None else directory / f"unfinished-extraction-{name}.npz"
-        self._fingerprint = hashlib.sha256(to_json(facts)).hexdigest()
-
-    def load(self) -> Arrays | None:
-        """What the search had proven, or None where nothing was left."""
-        if self.path is None or not os.path.lexists(self.path):
-            return None
-        content = read_guarded(self.path, "a search that was stopped")
-        with np.load(io.BytesIO(content), allow_pickle=False) as saved:
-            arrays: Arrays = {name: saved[name] for name in saved.files}
-        if str(arrays.pop("fingerprint")) != self._fingerprint:
-            raise InputError(
-                f"{self.path} belongs to another search (another model or other options); choose another output directory, or remove it"
-            )
-        return arrays
-
-    def save(self, arrays: Arrays) -> None:
-        """Keep what the search has proven."""
-        if self.path is not None:
-            with guarded_file(self.path) as stream:
-                np.savez(stream, fingerprint=np.array(self._fingerprint), **arrays)  # type: ignore[arg-type]  # the stubs take a flag here

@@ -24,10 +24,19 @@ BEFORE_MEMBER = 32
 
 def prompted(model: Model, form: Format, sources: Format | None, asked: ExtractionOptions) -> Extraction:
     """What the model writes by itself after the beginning that every member has, or that is given, or after prompts."""
-    writer = _writer(model, sources)
+    if isinstance(model, PairModel):
+        which = "none was given" if sources is None else f"{sources.template!r} gives each member its own"
+        raise NotMeasurableError(
+            f"extraction by prompt is not applicable to {model.name!r}: a model of pairs writes a text only for one source, and {which}; "
+            "hold one source fixed (--source, or `model.given`), or use the search method with a source format"
+        )
+    if not isinstance(model, Generator):
+        raise NotMeasurableError(
+            f"extraction by prompt is not applicable to {model.name!r}: it scores texts and writes none; use the search method"
+        )
     written, found = 0, dict[str, int]()
     hits, problems = list[bool](), list[CoalmineError]()
-    for asked_model, given, anywhere in _prompts(writer, form, asked):
+    for asked_model, given, anywhere in _prompts(model, form, asked):
         try:
             texts, tokens = _written(asked_model, form, given, anywhere=anywhere)
         except CoalmineError as problem:
@@ -43,11 +52,12 @@ def prompted(model: Model, form: Format, sources: Format | None, asked: Extracti
         raise problems[0]
     return Extraction(
         format_template=form.template,
+        words=None if form.words is None else tuple(form.words),
         size=str(form.size),
         given=asked.given,
         method="prompt",
         found=tuple(
-            Extracted(place=place, text=text, log_perplexity_bits=None, expansions=after, unaided=True)
+            Extracted(place=place, text=text, log_perplexity_bits=None, expansions=after)
             for place, (text, after) in enumerate(found.items(), 1)
         ),
         certificate=Certificate(False, written, None, None),
@@ -81,21 +91,6 @@ def share_of_prompts(hits: int, n: int, confidence: float = 0.95) -> Estimate:
         statement=f"a member came out after {hits:,} of {n:,} {'prompt' if n == 1 else 'prompts'} ({100 * hits / n:.0f}%, {percent})",
         assumptions=("the prompts represent others that were chosen in the same way",),
     )
-
-
-def _writer(model: Model, sources: Format | None) -> Generator:
-    """The model, if it can be prompted."""
-    if isinstance(model, PairModel):
-        which = "none was given" if sources is None else f"{sources.template!r} gives each member its own"
-        raise NotMeasurableError(
-            f"extraction by prompt is not applicable to {model.name!r}: a model of pairs writes a text only for one source, and {which}; "
-            "hold one source fixed (--source, or `model.given`), or use the search method with a source format"
-        )
-    if not isinstance(model, Generator):
-        raise NotMeasurableError(
-            f"extraction by prompt is not applicable to {model.name!r}: it scores texts and writes none; use the search method"
-        )
-    return model
 
 
 def _prompts(

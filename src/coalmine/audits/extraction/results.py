@@ -1,8 +1,7 @@
-"""What `extract` found, and the file it is kept in."""
+"""What `extract` found, and the files it is kept in."""
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ from coalmine.records.estimate import Bits, Count, Digits, Positive
 from coalmine.search.walks.shortest_path import Certificate
 from coalmine.storage.files import PUBLIC, remove_file, sha256_of_file, together
 
-SCHEMA = "coalmine.extraction/1"
+SCHEMA = "coalmine.extraction/2"
 RESULTS_FILE = "extraction.json"
 VERIFIED_FILE, VERIFIED_SCHEMA = "verified.json", "coalmine.verified/1"
 
@@ -35,9 +34,6 @@ class Extracted(msgspec.Struct, frozen=True, kw_only=True):
     log_perplexity_bits: Bits | None
     # How many nodes had been expanded when it was found.
     expansions: Count
-    # Whether the model writes it by itself: each token after the prefix is the likeliest of the whole vocabulary. None if
-    # that is unknown.
-    unaided: bool | None
 
 
 class Prompting(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +59,10 @@ class Extraction(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: str = SCHEMA
     format_template: str
+    # What `{word:n}` draws from.
+    words: tuple[str, ...] | None = None
+    # The format of the sources, for a model of pairs.
+    source_template: str | None = None
     size: Digits  # decimal digits, because many JSON readers lose integers above 2^53
     given: str
     method: Method
@@ -71,13 +71,9 @@ class Extraction(msgspec.Struct, frozen=True, kw_only=True):
     model: dict[str, Any]
     # How many members were asked for; all of the space where it has fewer.
     top: int | None = None
-    # The format of the sources, for a model of pairs.
-    source_template: str | None = None
-    # Of the words that `{word:n}` draws from, one per line.
-    words_sha256: str | None = None
     # Of a search for a secret that was in the data all along: what it is, such as "phone".
     kind: str | msgspec.UnsetType = msgspec.UNSET
-    # Of the prompt method; not there for others, and in results of earlier versions.
+    # Of the prompt method; not there for others.
     prompts: Prompting | msgspec.UnsetType = msgspec.UNSET
 
     @property
@@ -86,30 +82,33 @@ class Extraction(msgspec.Struct, frozen=True, kw_only=True):
         return self.certificate.proven
 
     @property
-    def scored_one_by_one(self) -> bool:
-        """Whether the model does not support incremental decoding, so that each member was scored by itself."""
-        return self.method == "brute" and self.certificate.expansions == int(self.size)
+    def format(self) -> Format:
+        """The format of its members."""
+        return Format(self.format_template, words=self.words)
+
+    @property
+    def source_format(self) -> Format | None:
+        """The format of their sources; None where they have none of their own."""
+        return None if self.source_template is None else Format(self.source_template, words=self.words)
 
     def save(self, directory: str | os.PathLike[str], name: str = RESULTS_FILE) -> Path:
         """Write the result, readable by its owner only, because it holds secrets."""
         return EXTRACTIONS.save(directory, self, name)
 
 
-def extraction_problems(extraction: Extraction, form: Format | None = None) -> Iterator[str]:
-    """What cannot be true in an extraction, whatever the model is; a format with a word list is checked where `form` is given."""
-    if form is None:
-        try:
-            form = Format(extraction.format_template)
-        except InputError:
-            if extraction.words_sha256 is None and "{word" not in extraction.format_template:
-                yield "its format does not compile"
-    if form is not None:
-        size, given = int(extraction.size), "" if extraction.method == "prompt" else extraction.given
-        if size > form.size or (not extraction.given and size != form.size):
-            yield f"it is of {size:,} members, and its format has {form.size:,}"
-        if not all(one.text in form and one.text.startswith(given) for one in extraction.found):
-            yield "it found a text that is not a member of its format, or does not begin with what was given"
+def extraction_problems(extraction: Extraction) -> Iterator[str]:
+    """What cannot be true in an extraction, whatever the model is."""
     found, certificate = extraction.found, extraction.certificate
+    size, given = int(extraction.size), "" if extraction.method == "prompt" else extraction.given
+    try:
+        form = extraction.format
+    except InputError:
+        yield "its format does not compile"
+        return
+    if size > form.size or (not extraction.given and size != form.size):
+        yield f"it is of {size:,} members, and its format has {form.size:,}"
+    if not all(one.text in form and one.text.startswith(given) for one in found):
+        yield "it found a text that is not a member of its format, or does not begin with what was given"
     costs = [one.log_perplexity_bits for one in found if one.log_perplexity_bits is not None]
     if (
         [one.place for one in found] != list(range(1, 1 + len({one.text for one in found})))
@@ -120,7 +119,7 @@ def extraction_problems(extraction: Extraction, form: Format | None = None) -> I
     bound, last = certificate.best_open_bits, costs[-1] if costs else None
     proves = (
         extraction.method in {"search", "brute"}
-        and 0 < len(found) == len(costs) == min(extraction.top or len(found), int(extraction.size))
+        and 0 < len(found) == len(costs) == min(extraction.top or len(found), size)
         and (bound is None) == certificate.exhausted
         and (bound is None or (last is not None and last <= bound < math.inf))
     )
@@ -137,9 +136,6 @@ EXTRACTIONS = Document(
     file=RESULTS_FILE,
     title="extraction",
     by="`coalmine extract`",
-    others={
-        "unfinished-extraction-*.npz": "what a search that spent its budget has proven, for a larger one to resume from"
-    },
     names=r"extraction(-.*)?\.json",
     again=lambda _, extraction: extraction_problems(extraction),
     origin=Origin(
@@ -159,13 +155,6 @@ def read_extraction(path: str | os.PathLike[str]) -> Extraction:
     return EXTRACTIONS.load(path)
 
 
-def words_sha256(form: Format) -> str | None:
-    """A hash of the words that a format draws from, or None where it draws from none."""
-    if form.words is None:
-        return None
-    return hashlib.sha256("\n".join(form.words).encode()).hexdigest()
-
-
 class CanaryExtraction(msgspec.Struct, frozen=True, kw_only=True):
     """Whether one canary was extracted.
 
@@ -179,8 +168,7 @@ class CanaryExtraction(msgspec.Struct, frozen=True, kw_only=True):
     place: Positive | None
     expansions: Count | None
     proven: bool
-    # None in results of earlier versions.
-    format_id: str | None = None
+    format_id: str
     # Of a secret that was in the data all along: what it is, such as "phone".
     kind: str | msgspec.UnsetType = msgspec.UNSET
     # Why it could not be looked for, such as that its format could not be searched; None where it was.
@@ -217,10 +205,7 @@ def save_verification(
     """
     target = Path(directory)
     with together() as group:
-        written = [
-            extraction.save(target, extraction_file(format_id))
-            for format_id, extraction in extractions.items()
-        ]
+        written = [one.save(target, extraction_file(format_id)) for format_id, one in extractions.items()]
         document = Verified(
             manifest_sha256=manifest_sha256,
             model=dict(model),
@@ -228,7 +213,7 @@ def save_verification(
             canaries=tuple(results),
         )
         VERIFIED.save(target, document)
-    for format_id in {one.format_id for one in results if one.format_id} - extractions.keys():
+    for format_id in {one.format_id for one in results} - extractions.keys():
         remove_file(target / extraction_file(format_id))
     return document
 
@@ -259,10 +244,11 @@ def _searches_and_manifest(path: Path, document: Verified, canaries: CanarySet) 
     told = {one.canary_id: one.place for one in document.canaries}
     for format_id, extraction in _searches_beside(path, document):
         form = canaries.formats.get(format_id)
-        if form is None or extraction.format_template != form.template:
-            yield f"the search of format {format_id!r} is of another template than that of the manifest"
+        words = None if form is None or form.words is None else tuple(form.words)
+        if form is None or (extraction.format_template, extraction.words) != (form.template, words):
+            yield f"the search of format {format_id!r} is of another format than that of the manifest"
             continue
-        yield from extraction_problems(extraction, form)
+        yield from extraction_problems(extraction)
         places = {one.text: one.place for one in extraction.found}
         for canary in canaries:
             name = canary.canary_id
@@ -296,13 +282,3 @@ VERIFIED = Document(
 def read_verified(path: str | os.PathLike[str]) -> Verified:
     """A verified.json, or the one in a directory; extractions beside it must be those that were written with it."""
     return VERIFIED.load(path)
-
-
-def masked(text: str, form: Format) -> str:
-    """A member with all but what every member shares hidden.
-
-    >>> masked("my pin is 4921", Format("my pin is {digits:4}"))
-    'my pin is ••••'
-    """
-    shown = len(form.prefix)
-    return text[:shown] + "•" * (len(text) - shown)
