@@ -7,8 +7,6 @@ import signal
 import sqlite3
 from typing import NamedTuple
 
-import numpy as np
-
 from coalmine.cli.main import STOPPED
 from faults import moments
 from faults.fork_server import COMMAND
@@ -162,8 +160,6 @@ def _content(path):
     if path.suffix == ".sqlite":
         with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as answers:
             return sorted(answers.execute("SELECT * FROM answers"))
-    if path.name.startswith("unfinished-"):
-        # What a search keeps to be resumed with a larger budget; how often it had to read a text again is in its counters.
-        with np.load(path) as kept:
-            return {name: kept[name].tolist() for name in kept.files if name != "counters"}
+    if path.name == "unfinished.units":
+        return "what a search keeps to be resumed with a larger budget, with how often it had to read a text again"
     return path.read_bytes()
