@@ -20,7 +20,8 @@ import torch
 from torch.nn import functional as F
 
 from benchmarks import provenance_scoring
-from coalmine.audits.provenance.shadows import Recipe, halves, train_shadows
+from coalmine.audits.provenance.fit import halves, recipe_of, train_shadows
+from coalmine.audits.provenance.options import FitOptions
 from coalmine.audits.provenance.users import User, UserText
 from coalmine.corpus import write_embedded_corpus
 from coalmine.randomness import arrays
@@ -75,19 +76,19 @@ def bare_loop(data, options) -> float:
 def training(folder: Path, rounds: int, epochs: int) -> None:
     """Two shadow models in this process, against two bare loops."""
     users = reference_users(folder, 40)
-    recipe = Recipe((options_of("provenance-words", {"epochs": epochs}),))
     ratios = []
     for turn in range(rounds):
         trained_on = halves(len(users), 2, seed=turn)
+        recipe = recipe_of(FitOptions(shadows=2, seed=turn), training={"epochs": epochs})
         theirs = 0.0
         for number, column in enumerate(trained_on.T):
             texts = [
                 text.text for user, chosen in zip(users, column, strict=True) if chosen for text in user.texts
             ]
-            options = recipe.of_shadow(number, turn)
+            options = recipe.options[number]
             theirs += bare_loop(tokenized(text_of(Documents(texts, None)), options), options)
         began = time.process_time()
-        train_shadows(users, trained_on, recipe, folder / f"shadows{turn}", seed=turn)
+        train_shadows(users, trained_on, recipe, folder / f"shadows{turn}")
         ours = time.process_time() - began
         ratios.append(theirs / ours)
         print(

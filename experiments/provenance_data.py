@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coalmine.audits.provenance.users import User, UserText, artificial_users, read_users
+from coalmine.audits.provenance.users import User, UserText, read_users
 from coalmine.corpus import Fields
 from coalmine.randomness import arrays
 
@@ -105,6 +105,19 @@ def treebank(path: Path, *, texts: int, words: int, users: int, seed: int) -> li
     long_enough = [one for one in dict.fromkeys(sentences) if len(one.split()) >= FEWEST_WORDS]
     order = arrays(seed, "experiment", "sentences").permutation(len(long_enough))[: texts * users]
     return artificial_users([long_enough[place] for place in order], users, seed)
+
+
+def artificial_users(texts: Sequence[str | UserText], number: int, seed: int) -> list[User]:
+    """Random subsets of texts as users, as in section 4.1 of the paper; each text is in one, and sizes differ by one text at most."""
+    chance = arrays(seed, "provenance", "artificial users", number)
+    order = chance.permutation(len(texts))
+    written = [UserText(text) if isinstance(text, str) else text for text in texts]
+    # Which users have a text more is random too, so that the first of them are not told from the last by that.
+    parts = [sorted(order[first::number].tolist()) for first in chance.permutation(number)]
+    return [
+        User(f"artificial {place}", tuple(written[text] for text in part))
+        for place, part in enumerate(parts, 1)
+    ]
 
 
 def _divided(users: Sequence[User], texts: int | None, sizes: tuple[int, int, int], seed: int) -> Split:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,11 +14,8 @@ from provenance_measures import Audited, Row
 from coalmine.audits.provenance.measure import audit_provenance
 from coalmine.audits.provenance.users import AuditedUsers, User
 from coalmine.audits.provenance.views import encoded, look, view_of
-from coalmine.audits.provenance.words import AblationWork, FrequencyTable, ablation_curves, frequency_ranks
-from coalmine.engines.engine import open_engine
-from coalmine.engines.ledger import Ledger
+from coalmine.audits.provenance.words import ablation_curves, frequency_ranks
 from coalmine.models.protocols import Model
-from coalmine.progress import Silent
 
 # Of appendix B.2: the paper's vocabulary, and the sizes of table 3, of figure 3, of figure 4, of figure 7.
 VOCABULARY = 5_000
@@ -178,11 +176,8 @@ def features(audited: Audited, split: Split) -> list[Row]:
 
 def ablation(target: Model, split: Split, *, seed: int) -> list[dict[str, float]]:
     """Figure 7: accuracy on the texts of members with hidden units silenced, for a target without dropout."""
-    texts = [text for user in split.members for text in user.texts]
-    table = FrequencyTable((text.text for text in texts), lambda text: encoded(target.tokenizer, text) or [])
-    work = AblationWork(target, table.ranks(target.tokenizer.size), seed, ABLATED)
-    with open_engine("here") as engine:
-        points = ablation_curves(
-            work, split.members, (), len(texts), engine=engine, ledger=Ledger(None), progress=Silent()
-        )
+    texts = [text.text for user in split.members for text in user.texts]
+    counts = Counter(token for text in texts for token in encoded(target.tokenizer, text) or [])
+    ranks = frequency_ranks([counts[token] for token in range(target.tokenizer.size)])
+    points = ablation_curves(target, ranks, split.members, (), most=len(texts), seed=seed, shares=ABLATED)
     return [msgspec.to_builtins(point) for point in points]

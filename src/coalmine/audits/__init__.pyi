@@ -58,7 +58,6 @@ from coalmine.audits.provenance.users import (
     AuditedUsers as AuditedUsers,
     User as User,
     UserText as UserText,
-    artificial_users as artificial_users,
     read_users as read_users,
 )
 from coalmine.audits.recitation.measure import recite as recite

@@ -124,19 +124,19 @@ def _only_fit(given: ProvenanceArguments, users: list[User], out: Path, session:
 
 def _fitted(given: ProvenanceArguments, users: list[User], out: Path, session: Session) -> Fit:
     from coalmine.audits.provenance.fit import fit_provenance
-    from coalmine.audits.provenance.shadows import changes_of
+    from coalmine.records.options import named_values
     from coalmine.training.record import RECORD_FILE
 
-    shadows, asked, target = given.shadows, given.options, Path(given.model)
+    shadows, target = given.shadows, Path(given.model)
     # Only a model of `coalmine train` says how it was trained.
     alike = shadows.preset is None and shadows.train is None and (target / RECORD_FILE).is_file()
     return fit_provenance(
         users,
         out,
-        msgspec.structs.replace(shadows.options, top=asked.top, seed=asked.seed),
+        msgspec.structs.replace(shadows.options, seed=given.options.seed),
         like=target if alike else None,
         preset=shadows.preset,
-        training=changes_of(shadows.training or []),
+        training=named_values(shadows.training or []),
         train=shadows.train,
         engine=session.engine,
         progress=session.progress(),

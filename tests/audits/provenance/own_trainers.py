@@ -1,23 +1,11 @@
-"""Training functions of a user's own, which are named as python:module:function."""
+"""A training function of a user's own, which is named as python:module:function."""
 
-import tempfile
 from pathlib import Path
 
 from audits.provenance.small_users import SMALL
-from coalmine import load_model
 from coalmine.training.trainer import train_documents
 
 CALLS = []
-
-
-def live_model(documents):
-    """A model that is nowhere on disk afterwards."""
-    CALLS.append(len(documents))
-    with tempfile.TemporaryDirectory() as folder:
-        options = {**SMALL, "epochs": 3}
-        texts = [document.text for document in documents]
-        train_documents(texts, out=Path(folder, "model"), preset="provenance-words", **options)
-        return load_model(Path(folder, "model"))
 
 
 def saved_model(documents, where):

@@ -31,6 +31,15 @@ def small_users(number, *, texts=6, pairs=False, seed=0):
     return found
 
 
+def divided(texts, number, seed=0):
+    """Users of random parts of texts that have none, all of one size, by which nobody is told from others."""
+    order = arrays(seed, "test", "divided").permutation(len(texts))[: len(texts) // number * number]
+    return [
+        User(f"user {place}", tuple(UserText(texts[one]) for one in order[place::number]))
+        for place in range(number)
+    ]
+
+
 def files_below(directory):
     return {
         str(path.relative_to(directory)): path.read_bytes()

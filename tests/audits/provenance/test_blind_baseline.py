@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from coalmine.audits import User, UserText, artificial_users
+from audits.provenance.small_users import divided
+from coalmine.audits import User, UserText
 from coalmine.audits.provenance.blind_baseline import (
     PENALTY,
     _areas,
@@ -105,12 +106,12 @@ def test_random_splits_fire_at_their_level():
 def test_it_fires_on_real_text_of_other_topics_and_not_on_a_random_split():
     documents = embedded_documents(limit_bytes=600_000)
     half = len(documents) // 2
-    one, other = artificial_users(documents[:half], 30, 1), artificial_users(documents[half:], 30, 2)
+    one, other = divided(documents[:half], 30, 1), divided(documents[half:], 30, 2)
     found = blind_baseline(one, other)
     assert found.p_value <= 0.002
     assert found.separating()[0] == "words"
     assert found.auc.value > 0.95
-    users = artificial_users(documents, 60)
+    users = divided(documents, 60)
     assert blind_baseline(users[:30], users[30:]).separating() == ()
 
 
@@ -159,7 +160,7 @@ def test_what_a_language_model_sees_is_seen(style):
 
 
 def test_a_habit_of_few_people_is_seen_among_much_else():
-    users = artificial_users(embedded_documents(limit_bytes=400_000), 60)
+    users = divided(embedded_documents(limit_bytes=400_000), 60)
     habit = [
         user._replace(
             texts=tuple(

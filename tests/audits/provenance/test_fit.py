@@ -1,8 +1,11 @@
-"""Fits: the audit classifier, shadows and hashes in a directory, the same from every engine, reused, and refused where it is another."""
+"""Fits: halves of the reference users, recipes, the same bytes on every engine and after a kill, and the classifier of ranks."""
 
+import os
+import signal
 import stat
+import sys
+from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,16 +15,26 @@ from audits.provenance import own_trainers
 from audits.provenance.small_users import SMALL, files_below, small_users
 from cli import in_process
 from coalmine import fit_provenance, load_model
-from coalmine.audits import User, UserText, load_fit, read_runs
-from coalmine.audits.provenance.fit import fit_classifier
+from coalmine.audits import FitOptions, load_fit, read_runs
+from coalmine.audits.provenance.fit import (
+    MISMATCHED_SIZES,
+    fit_classifier,
+    halves,
+    recipe_of,
+    train_shadows,
+)
 from coalmine.audits.provenance.views import look, view_of
 from coalmine.engines.engine import open_engine
-from coalmine.errors import InputError
+from coalmine.errors import InputError, SomeFailedError
 from coalmine.statistics import RankHistogram
+from coalmine.training.record import read_training
 from coalmine.training.trainer import train_documents
+from waiting import wait_until
 
 USERS = small_users(8)
-FIT = {"shadows": 4, "training": SMALL, "bins": 8}
+FIT = {"shadows": 4, "training": SMALL}
+# Long enough to be killed in the middle.
+LONGER = recipe_of(FitOptions(shadows=3), training={**SMALL, "epochs": 60})
 
 
 @pytest.fixture(scope="module")
@@ -30,26 +43,76 @@ def made(tmp_path_factory):
     return fit_provenance(USERS, folder, **FIT), folder
 
 
-def ranks_by_hand(model, user):
-    """One text at a time."""
-    views = [look(model, view_of(model), [text])[0] for text in user.texts]
-    return np.concatenate([view.ranks for view in views if view is not None])
+@given(users=st.integers(4, 40), shadows=st.integers(1, 9), seed=st.integers(0, 5))
+def test_halves_are_halves_and_every_user_is_in_half_of_the_shadows(users, shadows, seed):
+    found = halves(users, shadows, seed=seed)
+    assert found.shape == (users, shadows)
+    assert set(found.sum(axis=0)) <= {users // 2, users - users // 2}
+    assert set(found.sum(axis=1)) <= {shadows // 2, shadows - shadows // 2}
+    assert np.array_equal(found, halves(users, shadows, seed=seed))
 
 
-def test_the_classifier_is_that_of_ranks_that_are_counted_by_hand(made):
+def test_mismatched_as_in_the_paper():
+    mismatched = FitOptions(shadows=11, recipe="mismatched")
+    found = recipe_of(mismatched, preset="provenance-translation").options
+    assert [one.hidden for one in found] == [one.embedding for one in found] == [*MISMATCHED_SIZES, 64]
+    assert MISMATCHED_SIZES == (64, 96, 128, 160, 192, 224, 256, 288, 320, 352)
+    assert {(one.architecture, one.optimizer, one.epochs) for one in found} == {
+        ("gru-attention", "momentum", 50)
+    }
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Three shadows, trained here."""
+    folder = tmp_path_factory.mktemp("here")
+    return train_shadows(USERS, halves(8, 3, seed=0), LONGER, folder), folder
+
+
+def test_each_is_what_training_on_its_users_alone_gives(trained, tmp_path):
+    models, folder = trained
+    for number, column in enumerate(halves(8, 3, seed=0).T):
+        texts = [text.text for user, is_in in zip(USERS, column, strict=True) if is_in for text in user.texts]
+        options = {**SMALL, "epochs": 60, "seed": LONGER.options[number].seed}
+        alone = train_documents(texts, out=tmp_path / str(number), preset="provenance-words", **options)
+        assert files_below(alone.path) == files_below(models[number].path)
+        assert models[number].path.parent == folder
+
+
+def train_there():
+    """In a child of the fork server."""
+    options = {"engine": "processes:2", "snapshot_seconds": 0.0}
+    train_shadows(USERS, halves(8, 3, seed=0), LONGER, Path(sys.argv[1]), **options)
+
+
+def test_what_was_killed_resumes_with_the_same_bytes(trained, fork_server, tmp_path):
+    out = tmp_path / "out"
+    child = fork_server.start([out], call="audits.provenance.test_fit:train_there")
+    wait_until(lambda: list(out.glob("unfinished-*.npz")))
+    os.kill(child.pid, signal.SIGKILL)
+    fork_server.wait(child)
+    assert (out / "unfinished.units").exists()
+    train_shadows(USERS, halves(8, 3, seed=0), LONGER, out)
+    assert files_below(out) == files_below(trained[1])
+
+
+@pytest.mark.parametrize("places", [None, [[1, 4]] * 8])
+def test_the_classifier_is_that_of_ranks_that_are_counted_by_hand(made, places):
     fit, folder = made
     features, labels = [], []
     for shadow in fit.record.shadows:
         model = load_model(folder / shadow.location)
+        histogram = RankHistogram(vocabulary=model.tokenizer.size, bins=8)
         for place, user in enumerate(USERS):
-            histogram = RankHistogram(vocabulary=model.tokenizer.size, bins=8)
-            features.append(histogram.features(ranks_by_hand(model, user)))
+            texts = user.texts if places is None else [user.texts[one] for one in places[place]]
+            ranks = [look(model, view_of(model), [text])[0].ranks for text in texts]  # one text at a time
+            features.append(histogram.features(np.concatenate(ranks)))
             labels.append(place in shadow.users)
-    expected = fit_classifier(np.array(features), labels)
-    assert fit.record.classifier == expected
+    expected = fit_classifier(np.array(features), labels).score(features)
+    classifier, _ = fit.classifier_for(histogram, places)
+    assert classifier.score(features).tolist() == expected.tolist()
     # The small models remember whom they were trained on.
-    decided = expected.score(np.array(features)) > 0
-    assert (decided == np.array(labels)).mean() > 0.8
+    assert places or ((expected > 0) == np.array(labels)).mean() > 0.8
 
 
 def test_the_same_files_from_processes_and_from_a_second_call(made, tmp_path):
@@ -61,165 +124,106 @@ def test_the_same_files_from_processes_and_from_a_second_call(made, tmp_path):
     fit_provenance(USERS, folder, **FIT)
     assert files_below(folder) == before
     assert not [name for name in before if "unfinished" in name]
+    for users, options in ((USERS[:7], FIT), (USERS, {**FIT, "training": {**SMALL, "epochs": 1}})):
+        with pytest.raises(InputError, match="already holds shadow models of other reference users"):
+            fit_provenance(users, folder, **options)
 
 
-def test_a_fit_that_was_written_is_the_same_when_it_is_read(made):
+def test_a_fit_that_was_written_is_the_same_when_it_is_read_and_names_nobody(made):
     fit, folder = made
     read = load_fit(folder)
     assert read.record == fit.record
     assert [model.describe() for model in read.shadows] == [model.describe() for model in fit.shadows]
-    table = read.trained_on([*USERS, User("a stranger", (UserText("w1"),))])
-    assert table.shape == (9, 4)
-    assert table[:8].sum(axis=1).tolist() == [2] * 8
-    assert not table[8].any()
-    for number, shadow in enumerate(read.record.shadows):
-        assert tuple(np.flatnonzero(table[:, number])) == shadow.users
-
-
-def test_names_and_texts_are_not_in_it_and_only_its_owner_can_read_it(made):
-    _, folder = made
+    assert read.trained_on.sum(axis=1).tolist() == [2] * 8
+    assert read.made_with(USERS)
+    assert not read.made_with(USERS[::-1])
     content = (folder / "provenance-fit.json").read_bytes()
     assert b"user 3" not in content
     assert not any(text.text.encode() in content for user in USERS for text in user.texts)
-    for name in ("provenance-fit.json", "ranks-1.npz", "ranks-4.npz"):
+    for name in ("provenance-fit.json", "ranks.npz"):
         assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600
-
-
-def test_a_model_that_replaces_another_is_refused(made, tmp_path):
-    _, folder = made
-    place = folder / made[0].record.shadows[0].location
-    with pytest.raises(InputError, match="put two shadow models in one place"):
-        fit_provenance(USERS, tmp_path / "fit", train=lambda _: place, shadows=2)
-    assert not list((tmp_path / "fit").glob("ranks-*"))
 
 
 def test_classifiers_for_what_a_target_shows(made):
     fit, _ = made
     size = fit.shadows[0].tokenizer.size
-    whole, why = fit.classifier_for(RankHistogram(vocabulary=size, bins=8))
-    assert whole == fit.record.classifier
-    assert not why
     few, _ = fit.classifier_for(RankHistogram(vocabulary=size, bins=8, top=3))
-    assert few.width == 4
+    assert len(few.mean) == 4
     unknown_size, _ = fit.classifier_for(RankHistogram(vocabulary=3, bins=8, top=3))
-    assert unknown_size == few
+    assert unknown_size.coefficients.tolist() == few.coefficients.tolist()
     none, why = fit.classifier_for(RankHistogram(vocabulary=5000, bins=8, top=1000))
     assert none is None
     assert "rank fewer tokens than the target lists" in why
-    none, why = fit.classifier_for(RankHistogram(vocabulary=4, bins=8))
-    assert none is None
-    assert "smaller than the number of bins" in why
+    assert "fewer tokens than there are bins" in fit.classifier_for(RankHistogram(vocabulary=4, bins=8))[1]
 
 
-def test_a_classifier_for_a_few_queries_sees_those_texts_only(made):
-    fit, folder = made
-    histogram = RankHistogram(vocabulary=fit.shadows[0].tokenizer.size, bins=8)
-    places = [[1, 4]] * 8
-    found, _ = fit.classifier_for(histogram, places)
-    features, labels = [], []
-    for shadow in fit.record.shadows:
-        model = load_model(folder / shadow.location)
-        own = msgspec.structs.replace(histogram, vocabulary=model.tokenizer.size)
-        for place, user in enumerate(USERS):
-            asked = user._replace(texts=(user.texts[1], user.texts[4]))
-            features.append(own.features(ranks_by_hand(model, asked)))
-            labels.append(place in shadow.users)
-    assert found == fit_classifier(np.array(features), labels)
-
-
-def test_the_target_s_own_recipe_and_words(tmp_path):
-    options = {**SMALL, "epochs": 2}
-    texts = [text.text for user in small_users(4, seed=9) for text in user.texts]
-    train_documents(texts, out=tmp_path / "target", preset="provenance-words", **options)
-    fit = fit_provenance(USERS, tmp_path / "fit", like=tmp_path / "target", shadows=2, bins=4)
-    target = load_model(tmp_path / "target")
-    assert {model.tokenizer.words for model in fit.shadows} == {target.tokenizer.words}
-    assert fit.record.shadows[0].options.epochs == 2
-    other = fit_provenance(
-        USERS,
-        tmp_path / "other",
-        like=tmp_path / "target",
-        shadows=2,
-        recipe="mismatched",
-        vocabulary="own",
-        training={"epochs": 1, "hidden": [8, 12], "embedding": 8},
+def test_shadows_of_a_private_target_have_its_words_and_privacy_and_noise_of_their_own(tmp_path):
+    private = {
+        "dp_noise": 0.5,
+        "dp_unit": "user",
+        "dp_delta": 1e-4,
+        "batch_size": 10,
+        "epochs": 4,
+        "dp_seed": 5,
+    }
+    texts = [(user.name, text.text) for user in small_users(10, seed=9) for text in user.texts]
+    names, documents = zip(*texts, strict=True)
+    options = {"preset": "provenance-words", **SMALL, **private}
+    target = train_documents(documents, users=names, out=tmp_path / "target", **options)
+    fit, again = (
+        fit_provenance(USERS, tmp_path / name, like=target.path, shadows=2) for name in ("fit", "again")
     )
-    assert [shadow.options.hidden for shadow in other.record.shadows] == [8, 12]
-    assert {shadow.options.architecture for shadow in other.record.shadows} == {"gru"}
+    checks = {target.record.options.private.seed_check}
+    for shadow in fit.record.shadows:
+        record = read_training(tmp_path / "fit" / shadow.location)
+        claim = record.privacy
+        assert (claim.unit, claim.units, claim.noise_multiplier, claim.steps) == ("user", 4, 0.5, 4)
+        checks.add(record.options.private.seed_check)
+    assert len(checks) == 3
+    words = load_model(target.path).tokenizer.words
+    assert {model.tokenizer.words for model in fit.shadows} == {words}
+    # The noise follows from the seed, so the same fit elsewhere is the same.
+    assert fit.record == again.record
 
 
-def test_shadows_elsewhere_are_shared(made, tmp_path):
-    _, folder = made
-    fit = fit_provenance(USERS, tmp_path / "fit", **{**FIT, "bins": 4}, shadows_at=folder / "shadows")
-    assert not (tmp_path / "fit" / "shadows").exists()
-    assert len(fit.shadows) == 4
-    assert load_fit(tmp_path / "fit").shadows[0].describe() == fit.shadows[0].describe()
-
-
-class TestOwnTraining:
-    def test_a_live_model_is_asked_but_not_kept(self, tmp_path):
-        own_trainers.CALLS.clear()
-        fit = fit_provenance(USERS, tmp_path, shadows=2, bins=4, train=own_trainers.live_model)
-        assert own_trainers.CALLS == [24, 24]
-        assert fit.record.trained_by == "python:audits.provenance.own_trainers:live_model"
-        assert len(fit.shadows) == 2
-        read = load_fit(tmp_path)
-        assert read.shadows == ()
-        assert "did not save them" in read.no_shadows
-        assert read.classifier_for(RankHistogram(vocabulary=40, bins=4))[0] is not None
-        fit_provenance(USERS, tmp_path, shadows=2, bins=4, train=own_trainers.live_model)
-        assert own_trainers.CALLS == [24, 24]  # their ranks are there
-
-    def test_a_location_is_kept(self, tmp_path):
-        own_trainers.CALLS.clear()
-        name = f"python:audits.provenance.own_trainers:saved_model:{tmp_path / 'models'}"
-        fit_provenance(USERS, tmp_path / "fit", shadows=2, bins=4, train=name)
-        read = load_fit(tmp_path / "fit")
-        assert [shadow.location for shadow in read.record.shadows] == [
-            str(tmp_path / "models" / f"model{number}") for number in (1, 2)
-        ]
-        assert len(read.shadows) == 2
-
-
-class TestWrongInput:
-    def test_another_fit_is_refused(self, made):
-        _, folder = made
-        with pytest.raises(InputError, match="already holds shadow models of other reference users"):
-            fit_provenance(USERS[:7], folder, **FIT)
-        with pytest.raises(InputError, match="already holds shadow models of other reference users"):
-            fit_provenance(USERS, folder, **{**FIT, "training": {**SMALL, "epochs": 1}})
+def test_a_function_of_one_s_own_saves_models_that_are_asked_and_kept(tmp_path):
+    own_trainers.CALLS.clear()
+    name = f"python:audits.provenance.own_trainers:saved_model:{tmp_path / 'models'}"
+    fit_provenance(USERS, tmp_path / "fit", shadows=2, train=name)
+    read = load_fit(tmp_path / "fit")
+    places = [str(tmp_path / "models" / f"model{number}") for number in (1, 2)]
+    assert [shadow.location for shadow in read.record.shadows] == places
+    assert len(read.shadows) == 2
+    fit_provenance(USERS, tmp_path / "fit", shadows=2, train=name)
+    assert own_trainers.CALLS == [24, 24]
+    with pytest.raises(InputError, match="must save each model in a place of its own"):
+        fit_provenance(USERS, tmp_path / "one", train=lambda _: places[0], shadows=2)
 
 
 def test_reports_take_shadows_for_no_models_of_their_own_while_they_are_trained(tmp_path):
+    out = tmp_path / "fit"
+
     def stopped(documents):
-        train_documents(
-            [document.text for document in documents],
-            out=tmp_path / "fit" / "shadows" / "one",
-            **{**SMALL, "epochs": 1},
-        )
+        texts = [document.text for document in documents]
+        train_documents(texts, out=out / "shadows" / "one", **{**SMALL, "epochs": 1})
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fit_provenance(USERS, tmp_path / "fit", shadows=2, bins=4, train=stopped)
-    assert (tmp_path / "fit" / "shadows" / "one" / "training.json").exists()
+        fit_provenance(USERS, out, shadows=2, train=stopped)
+    assert (out / "shadows" / "one" / "training.json").exists()
     with pytest.raises(InputError, match="no result was found"):
-        read_runs(tmp_path / "fit")
-    fit_provenance(USERS, tmp_path / "fit", shadows=2, bins=4, training={**SMALL, "epochs": 1})
-    [run] = read_runs(tmp_path / "fit")
+        read_runs(out)
+    fit_provenance(USERS, tmp_path / "other", shadows=2, training={**SMALL, "epochs": 1})
+    [run] = read_runs(tmp_path / "other")
     assert [len(these) for these in run.documents.values() if these] == [1]
-    told = in_process.run("verify", tmp_path / "fit")
+    told = in_process.run("verify", tmp_path / "other")
     assert told.code == 0, told.said
 
 
-def test_a_shadow_whose_training_diverges_is_left_out_and_said_so(tmp_path):
+def test_a_training_that_diverges_is_said_and_named(tmp_path):
     training = {**SMALL, "optimizer": "sgd", "clip": 0.0, "learning_rate": [0.1, 1e30]}
-    fit = fit_provenance(USERS, tmp_path, shadows=2, training=training, bins=8)
-    assert len(fit.shadows) == len(fit.record.shadows) == 1
-    (reason,) = fit.record.left_out
-    assert reason.startswith("shadow 2: ")
-    assert "diverged" in reason
-    assert fit.record.warnings[0] == f"a shadow model is left out: {reason}"
-    assert load_fit(tmp_path).trained_on(USERS).shape == (len(USERS), 1)
+    with pytest.raises(SomeFailedError, match=r"1 of 2 trainings failed.*diverged"):
+        fit_provenance(USERS, tmp_path, shadows=2, training=training)
 
 
 def examples(number, width, seed=0):
@@ -242,7 +246,6 @@ def test_scores_are_those_of_a_pipeline_of_scikit_learn(number):
     found = fit_classifier(features, labels)
     fresh, _ = examples(50, 20, seed=1)
     assert found.score(fresh) == pytest.approx(pipeline.decision_function(fresh), abs=1e-9)
-    assert (found.examples, found.members, found.converged) == (number, number // 2, True)
     assert found.scale[3] == 1.0
 
 

@@ -31,7 +31,7 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("provenance")
     texts = [text.text for user in MEMBERS for text in user.texts]
     train_documents(texts, out=folder / "model", preset="provenance-words", **OPTIONS)
-    fit = fit_provenance(REFERENCE, folder / "fit", like=folder / "model", shadows=2, bins=10)
+    fit = fit_provenance(REFERENCE, folder / "fit", like=folder / "model", shadows=2)
     return folder, load_model(folder / "model"), fit
 
 
@@ -129,8 +129,7 @@ def rmia_by_hand(mine, theirs, others, slack):
 def test_rmia_compares_each_pair_of_users_with_the_same_shadows(trained, users, number, tmp_path):
     folder, model, fit = trained
     if number > 2:
-        there = folder / "fit" / "shadows"
-        fit = fit_provenance(REFERENCE, tmp_path, like=folder / "model", shadows=number, shadows_at=there)
+        fit = fit_provenance(REFERENCE, tmp_path, like=folder / "model", shadows=number)
     found = audit_provenance(model, users, fit=fit, bins=10, ablation_texts=0)
 
     def said(one, user):
@@ -138,7 +137,7 @@ def test_rmia_compares_each_pair_of_users_with_the_same_shadows(trained, users, 
         return np.concatenate([view.log2_probabilities for view in views]).tolist()
 
     others = []
-    for user, in_them in zip(REFERENCE, fit.trained_on(REFERENCE), strict=True):
+    for user, in_them in zip(REFERENCE, fit.trained_on, strict=True):
         left = [place for place in range(number) if not in_them[place]]
         if left:
             others.append((said(model, user), [said(one, user) for one in fit.shadows], left))

@@ -22,7 +22,7 @@ def made(tmp_path_factory):
     # Every word is known to the model, as every text is to the tokenizer of a large one.
     texts += [" ".join(f"w{number}" for number in range(30))]
     train_documents(texts, out=folder / "model", preset="provenance-words", **{**SMALL, "epochs": 60})
-    fit = fit_provenance(REFERENCE, folder / "fit", like=folder / "model", shadows=2, bins=10)
+    fit = fit_provenance(REFERENCE, folder / "fit", like=folder / "model", shadows=2)
     with serving_process(folder / "model") as url:
         yield load_model(folder / "model"), fit, url
 

@@ -37,7 +37,7 @@ from coalmine.audits.defenses.records import (
     FailedTraining,
     with_rows,
 )
-from coalmine.audits.provenance.shadows import OwnTraining, Train
+from coalmine.audits.provenance.fit import OwnTraining, Train
 from coalmine.corpus.files.reading import open_corpus
 from coalmine.corpus.planting.manifest import MANIFEST_NAME
 from coalmine.corpus.planting.options import PlantOptions
@@ -390,7 +390,7 @@ def _trained_by(own: OwnTraining, one: _Training, corpus: Path) -> Model:
     except (TypeError, ValueError):
         arguments = (corpus, out)
     try:
-        model, _ = own.trained(*arguments)
+        model = own.trained(*arguments)
     except CoalmineError:
         raise
     except Exception as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -42,11 +43,12 @@ from coalmine.audits.provenance.scores import (
 from coalmine.audits.provenance.users import AuditedUsers, Group, User
 from coalmine.audits.provenance.views import View, known_tokens, view_of
 from coalmine.audits.provenance.words import (
-    AblationWork,
-    FrequencyTable,
+    Cut,
     ablation_curves,
     chosen_places,
+    frequency_ranks,
     log_histogram,
+    weights_of,
     word_groups,
 )
 from coalmine.engines.engine import Engine, open_engine
@@ -163,15 +165,13 @@ def _planned(
     """Choose texts and statistics; a statistic that was asked for and cannot be computed is refused before any model is asked."""
     view = view_of(model, options.top)
     known = view.tokens_sha256 is not None
-    table = FrequencyTable(
-        (
-            text.text
-            for user in users.reference or [*users.suspects, *users.non_members]
-            for text in user.texts
-        ),
-        partial(known_tokens, model.tokenizer) if known else str.split,
-    )
-    places = {role: [chosen_places(user, options, table) for user in getattr(users, role)] for role in _ROLES}
+    cut: Cut = partial(known_tokens, model.tokenizer) if known else str.split
+    common = users.reference or [*users.suspects, *users.non_members]
+    counts = Counter(word for user in common for text in user.texts for word in cut(text.text))
+    weight = weights_of(counts, options.selection)
+    places = {
+        role: [chosen_places(user, options, cut, weight) for user in getattr(users, role)] for role in _ROLES
+    }
     asked = {
         role: [
             User(user.name, tuple(user.texts[place] for place in some))
@@ -183,8 +183,8 @@ def _planned(
     if not all(view.cuts_alike(view_of(shadow)) for shadow in shadows):
         shadows = ()
     absent = _absent(view, fit, reference, shadows)
-    is_trained_on = np.empty((0, 0), bool) if fit is None or not shadows else fit.trained_on(users.reference)
-    sets, of_users = shadow_sets(is_trained_on)
+    compared = fit is not None and shadows and users.reference
+    sets, of_users = shadow_sets(fit.trained_on if fit is not None and compared else np.empty((0, 0), bool))
     first = 0 if reference is None else 1
     work = UserWork(
         model,
@@ -196,7 +196,9 @@ def _planned(
         top=options.top,
         bins=options.bins,
         scaling=options.scaling,
-        frequencies=table.ranks(model.tokenizer.size) if known else None,
+        frequencies=frequency_ranks([counts[token] for token in range(model.tokenizer.size)])
+        if known
+        else None,
     )
     classifier, why = (
         None,
@@ -241,7 +243,7 @@ def _absent(
     if fit is None:
         absent["shadows"] = "there are no shadow models; train them with `coalmine provenance --only-fit`"
     elif not shadows:
-        absent["shadows"] = fit.no_shadows or "the shadow models do not cut texts into the target's tokens"
+        absent["shadows"] = "the shadow models do not cut texts into the target's tokens"
     if reference is None and not shadows:
         absent["comparison"] = (
             "there is no model to compare with; name one with --reference-model, or fit shadow models"
@@ -309,14 +311,9 @@ def _asked(
     }
     ablation: tuple[AblationPoint, ...] = ()
     if work.frequencies is not None and work.view.top is None and options.ablation_texts:
+        sides = plan.asked["suspects"], plan.asked["non_members"]
         ablation = ablation_curves(
-            AblationWork(work.target, work.frequencies, options.seed),
-            plan.asked["suspects"],
-            plan.asked["non_members"],
-            options.ablation_texts,
-            engine=engine,
-            ledger=ledger,
-            progress=progress,
+            work.target, work.frequencies, *sides, most=options.ablation_texts, seed=options.seed
         )
     result = Provenance(
         model=work.target.describe(),
@@ -341,7 +338,7 @@ def _asked(
         words=word_groups(suspects, non_members, options.confidence),
         log_probabilities=log_histogram(suspects, non_members),
         ablation=ablation,
-        warnings=tuple(_warnings(fit, [some for some in found.values() if some is not None])),
+        warnings=tuple(_warnings([some for some in found.values() if some is not None])),
     )
     return interpreted(result)
 
@@ -376,8 +373,8 @@ def _blind(
     return blind_baseline(asked, non_members, scores=scores, model_bits=bits if known else None, seed=seed)
 
 
-def _warnings(fit: Fit | None, asked: Sequence[Arrays]) -> list[str]:
-    found = [] if fit is None else [f"a shadow model is left out: {one}" for one in fit.record.left_out]
+def _warnings(asked: Sequence[Arrays]) -> list[str]:
+    found = []
     failed = sum(int(one["failed"].sum()) for one in asked)
     if failed:
         first = next(reason for one in asked for reason in one["reason"].tolist() if reason)

@@ -1,4 +1,4 @@
-"""The options of `provenance` and of `provenance fit`: how users are asked about and judged, and how shadow models are trained."""
+"""The options of `provenance`: how users are asked about and judged, and how shadow models are trained."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from coalmine.errors import InputError
 from coalmine.records.options import SEED, Option, Options
 
 By = Literal["user", "document", "person"]
-Selection = Literal["all", "random", "frequency-sum", "index-sum"]
+Selection = Literal["index-sum", "frequency-sum", "random"]
 StatisticName = Literal[
     "rank-histogram", "likelihood-ratio", "rmia", "windowed-ratio", "min-k++", "listed-share"
 ]
 RecipeName = Literal["same", "mismatched"]
-Vocabulary = Literal["target", "own"]
 # Those of `RankHistogram`, which cannot be imported here without NumPy.
 Scaling = Literal["shares", "counts", "unit"]
 _CHOICES: dict[str, Any] = {
@@ -21,60 +20,42 @@ _CHOICES: dict[str, Any] = {
     "selection": Selection,
     "scaling": Scaling,
     "recipe": RecipeName,
-    "vocabulary": Vocabulary,
     "statistic": StatisticName,
 }
-# Which of them decides where the user names none: the first that can be computed. Ratios come first, because each user is compared with
-# what another model makes of the same texts, so that one unusual non-member hides fewer members.
-_AGAINST_NON_MEMBERS: tuple[StatisticName, ...] = (
-    "likelihood-ratio",
-    "rank-histogram",
-    "min-k++",
-    "listed-share",
-)
-# Without non-members only the audit classifier can decide.
-_ALONE: tuple[StatisticName, ...] = ("rank-histogram", "likelihood-ratio", "min-k++", "listed-share")
 
 
 def candidates(statistic: StatisticName | None, *, non_members: bool) -> tuple[StatisticName, ...]:
     """The statistics of which the first that can be computed decides; known before anyone is asked about.
+
+    Ratios come first, because each user is compared with what another model makes of the same texts, so that one unusual non-member hides
+    fewer members. Without non-members only the audit classifier can decide.
 
     >>> candidates(None, non_members=True)[0], candidates(None, non_members=False)[0], candidates("rmia", non_members=True)
     ('likelihood-ratio', 'rank-histogram', ('rmia',))
     """
     if statistic is not None:
         return (statistic,)
-    return _AGAINST_NON_MEMBERS if non_members else _ALONE
+    if non_members:
+        return ("likelihood-ratio", "rank-histogram", "min-k++", "listed-share")
+    return ("rank-histogram", "likelihood-ratio", "min-k++", "listed-share")
 
 
-class _Ranks(Options, frozen=True, kw_only=True):
-    """How ranks are counted in histograms."""
-
-    # The number that the code of the paper's authors uses; the paper has none.
-    bins: int = 100
-    # Shares, counts, or unit vectors (as in the 2019 code).
-    scaling: Scaling = "shares"
-    top: Annotated[
-        int | None,
-        Option("Look at the k likeliest tokens only, as if the model listed no others.", least=1),
-    ] = None
-
-    def check(self) -> None:
-        """Reject values that nothing can be asked, fitted or judged with."""
-        for name, kind in _CHOICES.items():
-            value = getattr(self, name, None)
-            if value is not None and value not in get_args(kind):
-                raise InputError(f"{name} is one of {', '.join(get_args(kind))}, got {value!r}")
-        for name in ("queries", "top", "bins", "shadows"):
-            value = getattr(self, name, None)
-            if value is not None and value < 1:
-                raise InputError(f"{name} must be at least 1, got {value}")
+def _check(options: Options) -> None:
+    """Reject names that there are not, and numbers of nothing."""
+    for name, kind in _CHOICES.items():
+        value = getattr(options, name, None)
+        if value is not None and value not in get_args(kind):
+            raise InputError(f"{name} is one of {', '.join(get_args(kind))}, got {value!r}")
+    for name in ("queries", "top", "bins", "shadows"):
+        value = getattr(options, name, None)
+        if value is not None and value < 1:
+            raise InputError(f"{name} must be at least 1, got {value}")
 
 
-class ProvenanceOptions(_Ranks, frozen=True, kw_only=True):
+class ProvenanceOptions(Options, frozen=True, kw_only=True):
     """What is asked about each user, and how scores become decisions; `queries` counts texts per user, and `fdr` is between 0 and 1.
 
-    >>> ProvenanceOptions(queries=8, selection="frequency-sum").fdr
+    >>> ProvenanceOptions(queries=8).fdr
     0.05
     """
 
@@ -88,8 +69,8 @@ class ProvenanceOptions(_Ranks, frozen=True, kw_only=True):
     ] = None
     selection: Annotated[
         Selection,
-        Option("all, random, frequency-sum (rarest words, as in the paper) or index-sum.", decides=True),
-    ] = "all"
+        Option("Which texts: those with rare words by index-sum or frequency-sum, or random.", decides=True),
+    ] = "index-sum"
     statistic: Annotated[
         StatisticName | None,
         Option("Which statistic decides; default: the first that can be computed, likelihood-ratio first."),
@@ -99,6 +80,14 @@ class ProvenanceOptions(_Ranks, frozen=True, kw_only=True):
         Option("Leave out texts that several users have, on both sides alike, and users in two groups."),
     ] = False
     fdr: Annotated[float, Option("False-discovery rate: the share of wrong names among those found.")] = 0.05
+    top: Annotated[
+        int | None,
+        Option("Look at the k likeliest tokens only, as if the model listed no others.", least=1),
+    ] = None
+    # Of the histograms of ranks: the number of bins is that of the code of the paper's authors, as the paper has none.
+    bins: int = 100
+    # Shares, counts, or unit vectors (as in the 2019 code).
+    scaling: Scaling = "shares"
     # Texts of suspects, and of non-members, that are asked about with hidden units set to zero, for a figure; 0 for none.
     ablation_texts: int = 100
     confidence: float = 0.95
@@ -106,24 +95,13 @@ class ProvenanceOptions(_Ranks, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Reject values that nothing can be asked or judged with."""
-        super().check()
+        _check(self)
         for name in ("fdr", "confidence"):
-            if not 0 < getattr(self, name) < 1:
-                raise InputError(f"{name} must be above 0 and below 1, got {getattr(self, name)}")
-        self._require(self.ablation_texts >= 0, "ablation_texts", "at least 0")
-        if (self.queries is None) != (self.selection == "all"):
-            raise InputError(
-                f"got {self.queries} texts per user and selection {self.selection}; give both a number of queries and how they are "
-                "chosen (random, frequency-sum or index-sum), or neither for all texts"
-            )
+            self._require(0 < getattr(self, name) < 1, name, "above 0 and below 1")
 
 
-class FitOptions(_Ranks, frozen=True, kw_only=True):
-    """How shadow models are trained, and how the audit classifier sees the ranks that they give.
-
-    >>> FitOptions(shadows=4).bins
-    100
-    """
+class FitOptions(Options, frozen=True, kw_only=True):
+    """How shadow models are trained."""
 
     shadows: Annotated[
         int,
@@ -133,8 +111,8 @@ class FitOptions(_Ranks, frozen=True, kw_only=True):
         RecipeName,
         Option("same as the target's; or mismatched: other layers, sizes and optimizer.", decides=True),
     ] = "same"
-    vocabulary: Annotated[
-        Vocabulary,
-        Option("target: that of the target; own: each has that of its own texts.", decides=True),
-    ] = "target"
     seed: Annotated[int, SEED] = 0
+
+    def check(self) -> None:
+        """Reject values that nothing can be trained with."""
+        _check(self)

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import math
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from coalmine.audits.provenance.options import By
-from coalmine.corpus.files.documents import CorpusDocument, Fields
+from coalmine.corpus.files.documents import Fields
 from coalmine.corpus.files.kinds import kind_of
 from coalmine.corpus.files.reading import read_documents
-from coalmine.errors import CorpusError, InputError
-from coalmine.randomness import arrays
+from coalmine.errors import CorpusError
 
 Group = Literal["suspects", "others", "non-members", "reference"]
 
@@ -108,7 +108,7 @@ def read_users(
 ) -> list[User]:
     r"""The users of a corpus file in the order in which they first occur, read in one pass.
 
-    Texts of nothing but white space are left out. A CorpusError names the line, and never the user.
+    Texts of nothing but white space are left out, and users who have no others. A CorpusError names the line, and never the user.
 
     Args:
         path: the corpus file; its suffix says what kind it is.
@@ -124,8 +124,6 @@ def read_users(
     ...     [(user.name, len(user.texts)) for user in read_users(path, Fields(user="from"))]
     [('ann', 2), ('bob', 1)]
     """
-    if by not in get_args(By):
-        raise InputError(f"users are read by user, by document or by person, got {by!r}; choose one of them")
     fields = fields or Fields()
     if by == "user" and fields.user is None:
         raise CorpusError(
@@ -134,59 +132,23 @@ def read_users(
         )
     if by == "document":  # whose it is does not matter, so the field need not be there
         fields = msgspec.structs.replace(fields, user=None)
-    unit = kind_of(path).unit
     # Lines of several files have the same numbers, and one person's must be told apart.
-    before = "" if by == "document" else f"{what}, "
-    found: dict[str, tuple[int, list[UserText]]] = {}  # the first line of each user, and their texts
-    for document in _dated(Path(path), fields):
-        name = document.user if fields.user is not None else f"{before}{unit} {document.number}"
+    unit, before = kind_of(Path(path)).unit, "" if by == "document" else f"{what}, "
+    found: dict[str, list[UserText]] = {}
+    for one in read_documents(Path(path), fields):
+        name = one.user if fields.user is not None else f"{before}{unit} {one.number}"
         if not name:
             raise CorpusError(
-                f"{path}, {unit} {document.number} does not say whose text it is; fill in its user field, or drop it from the {what}"
+                f"{path}, {unit} {one.number} does not say whose text it is; fill in its user field, or drop it from the {what}"
             )
-        _, texts = found.setdefault(name, (document.number, []))
-        if document.text.strip():
-            texts.append(_text(document))
-    for first, texts in found.values():
-        if not texts:
+        if one.date is not None and seconds_since_1970(one.date) is None:
             raise CorpusError(
-                f"{path}, {unit} {first}: a {'document' if fields.user is None else 'user'} of the {what} has nothing but white space; "
-                "leave it out"
+                f"{path}, {unit} {one.number}: the date field {fields.date!r} should be an ISO 8601 date or time, such as 2019-05-31, or "
+                "seconds since 1970; convert it, or name no date field"
             )
-    return [User(name, tuple(texts)) for name, (_, texts) in found.items()]
-
-
-def read_texts(path: str | os.PathLike[str], fields: Fields | None = None) -> list[UserText]:
-    """All texts of a corpus file that is not labeled with users, for `artificial_users`; those of white space only are left out."""
-    fields = msgspec.structs.replace(fields or Fields(), user=None)
-    return [_text(document) for document in _dated(Path(path), fields) if document.text.strip()]
-
-
-def artificial_users(texts: Sequence[str | UserText], number: int, seed: int = 0) -> list[User]:
-    """Random subsets of texts as users, for shadow models where the reference texts are not labeled with users.
-
-    Each text is in one subset, and sizes differ by one text at most. As in section 4.1 of Auditing Data Provenance in Text-Generation
-    Models (Song and Shmatikov, 2019, arXiv:1811.00513).
-
-    >>> sorted(len(user.texts) for user in artificial_users(["one", "two", "three", "four", "five"], 2))
-    [2, 3]
-    """
-    given = [UserText(text) if isinstance(text, str) else text for text in texts]
-    written = [text for text in given if text.text.strip()]
-    if not 1 <= number <= len(written):
-        raise InputError(
-            f"{len(written):,} texts can be divided among 1 to {len(written):,} artificial users, got {number:,}; ask for another number, "
-            "or give more texts"
-        )
-    chance = arrays(seed, "provenance", "artificial users", number)
-    order = chance.permutation(len(written))
-    # Every number-th of a random order, then in the order in which the texts came. Which users have a text more is random too, so that the
-    # first of them are not told from the last by that.
-    parts = [sorted(order[first::number].tolist()) for first in chance.permutation(number)]
-    return [
-        User(f"artificial {place}", tuple(written[text] for text in part))
-        for place, part in enumerate(parts, 1)
-    ]
+        if one.text.strip():
+            found.setdefault(name, []).append(UserText(one.text, one.source, one.date, one.number))
+    return [User(name, tuple(texts)) for name, texts in found.items()]
 
 
 def seconds_since_1970(date: str) -> float | None:
@@ -200,13 +162,14 @@ def seconds_since_1970(date: str) -> float | None:
     True
     """
     date = date.strip()
-    if _NUMBER.fullmatch(date) and not _YEAR_OR_MONTH.fullmatch(date):
-        as_day = _iso(date) if _EIGHT_DIGITS.fullmatch(date) else None
-        seconds = float(date) if as_day is None else as_day
-        return seconds if math.isfinite(seconds) and _EARLIEST <= seconds < _LATEST else None
     if _YEAR_OR_MONTH.fullmatch(date):
-        date = f"{date}-01" if "-" in date else f"{date}-01-01"
-    return _iso(date)
+        date = f"{date}-01-01"[: len("2019-01-01")]
+    is_number = _NUMBER.fullmatch(date) is not None
+    if not is_number or _EIGHT_DIGITS.fullmatch(date):
+        with contextlib.suppress(ValueError):
+            found = dt.datetime.fromisoformat(date)
+            return (found if found.tzinfo else found.replace(tzinfo=dt.UTC)).timestamp()
+    return float(date) if is_number and _EARLIEST <= float(date) < _LATEST else None
 
 
 def day_of(seconds: float) -> str:
@@ -250,28 +213,3 @@ def listed(names: Sequence[str], most: int = NAMED) -> str:
     """
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
-
-
-def _dated(path: Path, fields: Fields) -> Iterator[CorpusDocument]:
-    """The documents of a corpus; a CorpusError for the first whose date cannot be read."""
-    for document in read_documents(path, fields):
-        if document.date is not None and seconds_since_1970(document.date) is None:
-            raise CorpusError(
-                f"{path}, {kind_of(path).unit} {document.number}: the date field {fields.date!r} should be an ISO 8601 date or time, "
-                "such as 2019-05-31, or seconds since 1970; convert it, or name no date field"
-            )
-        yield document
-
-
-def _text(document: CorpusDocument) -> UserText:
-    return UserText(document.text, document.source, document.date, document.number)
-
-
-def _iso(date: str) -> float | None:
-    try:
-        found = dt.datetime.fromisoformat(date)
-    except ValueError:
-        return None
-    if found.tzinfo is None:
-        found = found.replace(tzinfo=dt.UTC)
-    return (found - _EPOCH).total_seconds()

@@ -7,71 +7,28 @@ far higher where they saw them in training, and forget them faster while hidden 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from coalmine.audits.provenance.options import ProvenanceOptions
+from coalmine.audits.provenance.options import ProvenanceOptions, Selection
 from coalmine.audits.provenance.records import AblationPoint, LogHistogram, WordGroup
-from coalmine.audits.provenance.users import User, UserText
-from coalmine.audits.provenance.views import TextView, counted_tokens, readable, text_units
-from coalmine.engines.engine import Engine
-from coalmine.engines.ledger import Ledger
-from coalmine.engines.units import Arrays, Running, Unit
-from coalmine.errors import InputError, NotMeasurableError
+from coalmine.audits.provenance.users import User
+from coalmine.audits.provenance.views import TextView, counted_tokens, readable
+from coalmine.engines.units import Arrays
 from coalmine.models.protocols import AblatedScorer, FloatArray, IntArray, Model
-from coalmine.models.works import ModelWork
-from coalmine.progress import Progress
 from coalmine.randomness import arrays
-from coalmine.visible import visible
 
 # Groups of words by their place in the table of frequencies, and the bins of log2 probabilities, for figures.
 FREQUENCY_GROUPS, FREQUENT_SHARE = 20, 0.2
 LOG_BINS, LOG_LEAST = 50, -25.0
 # The shares of hidden units that are set to zero, and the words that count as frequent there: a tenth of the vocabulary, as in the paper.
 SHARES, FREQUENT = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5), 0.1
-_TEXTS_AT_A_TIME = 64
 # Words at white space, or the ids of a tokenizer.
-Cut = Callable[[str], Sequence[str] | Sequence[int]]
-
-
-class FrequencyTable:
-    """How often each word, or token, occurs in reference texts, which are read once; `cut` divides a text into words.
-
-    >>> table = FrequencyTable(["the cat", "the dog", "the cat sat"])
-    >>> table.frequency_sum("the dog"), table.index_sum("the dog"), table.index_sum("the emu")
-    (4, 2, 4)
-    """
-
-    def __init__(self, texts: Iterable[str], cut: Cut = str.split) -> None:
-        self.cut = cut
-        counts: Counter[str | int] = Counter()
-        for text in texts:
-            counts.update(cut(text))
-        if not counts:
-            raise InputError(
-                "frequencies are counted in texts, but none has a word that the model knows; give texts that it can read"
-            )
-        self._counts = dict(counts)
-        # Equally frequent words are ordered by themselves, so that the order of the reference texts does not matter.
-        ordered = sorted(counts, key=lambda word: (-counts[word], word))
-        self._indices = {word: index for index, word in enumerate(ordered)}
-
-    def ranks(self, size: int) -> FloatArray:
-        """The place of each token id below `size` in the table, as `frequency_ranks` has it."""
-        return frequency_ranks([self._counts.get(token, 0) for token in range(size)])
-
-    def frequency_sum(self, text: str) -> int:
-        """The sum of how often each word of a text occurs in the reference texts; 0 for a word that does not."""
-        return sum(self._counts.get(word, 0) for word in self.cut(text))
-
-    def index_sum(self, text: str) -> int:
-        """The sum of the places of a text's words in the table, from 0 for the most frequent word; words that are not in it come last."""
-        return sum(self._indices.get(word, len(self._indices)) for word in self.cut(text))
+Word = str | int
+Cut = Callable[[str], Sequence[Word]]
 
 
 def frequency_ranks(counts: ArrayLike) -> FloatArray:
@@ -86,27 +43,39 @@ def frequency_ranks(counts: ArrayLike) -> FloatArray:
     return shares
 
 
-def chosen_places(user: User, options: ProvenanceOptions, table: FrequencyTable) -> tuple[int, ...]:
+def weights_of(counts: Mapping[Word, int], selection: Selection) -> Callable[[Word], int]:
+    """What a word adds to the sum by which the texts of a user are chosen, the smallest sum first, from how often each word occurs.
+
+    "frequency-sum" adds up frequencies, as in the paper, and prefers short texts. "index-sum" subtracts the places of words in the table of
+    frequencies, as in its code, and prefers long ones; words that are not in it come last.
+
+    >>> counts = {"the": 3, "cat": 2, "dog": 1, "sat": 1}
+    >>> [weights_of(counts, "frequency-sum")(word) for word in ("the", "emu")], weights_of(counts, "index-sum")("emu")
+    ([3, 0], -4)
+    """
+    if selection != "index-sum":
+        return lambda word: counts.get(word, 0)
+    # Equally frequent words are ordered by themselves, so that the order of the texts does not matter.
+    ordered = sorted(counts, key=lambda word: (-counts[word], word))
+    places = {word: place for place, word in enumerate(ordered)}
+    return lambda word: -places.get(word, len(places))
+
+
+def chosen_places(
+    user: User, options: ProvenanceOptions, cut: Cut, weight: Callable[[Word], int]
+) -> tuple[int, ...]:
     """The places of the texts of a user that a model is asked about; those without a known word only where there are no others.
 
-    "frequency-sum" takes the smallest sum of word frequencies first, as in the paper, which prefers short texts; "index-sum" the largest
-    sum of places in the table of frequencies, as in its code, which prefers long ones; "random" depends on the seed, the user's name and
-    the number of texts, and not on other users. Equal sums stay in the order of the corpus.
-
-    >>> table = FrequencyTable(["the cat", "the dog", "the cat sat"])
-    >>> ann = User("ann", (UserText("the cat sat"), UserText("the emu"), UserText("dog")))
-    >>> chosen_places(ann, ProvenanceOptions(queries=2, selection="frequency-sum"), table)
-    (1, 2)
+    Equal sums stay in the order of the corpus. What is random depends on the seed, the user's name and the number of texts, and not on
+    other users.
     """
-    every = range(len(user.texts))
-    known = [place for place in every if table.cut(user.texts[place].text)] or list(every)
+    words = [cut(text.text) for text in user.texts]
+    known = [place for place, own in enumerate(words) if own] or list(range(len(words)))
     if options.selection == "random":
         drawn = arrays(options.seed, "provenance", "queries", user.name).permutation(len(known))
         known = [known[place] for place in drawn]
-    elif options.selection == "frequency-sum":
-        known.sort(key=lambda place: table.frequency_sum(user.texts[place].text))
-    elif options.selection == "index-sum":
-        known.sort(key=lambda place: -table.index_sum(user.texts[place].text))
+    elif options.queries is not None:
+        known.sort(key=lambda place: sum(map(weight, words[place])))
     return tuple(sorted(known[: options.queries]))
 
 
@@ -181,68 +150,40 @@ def _mean_over_users(
     return center, center - half, center + half
 
 
-@dataclass(frozen=True)
-class AblationWork(ModelWork):
-    """Texts to be predicted while random shares of the last hidden layer are zero, those of a smaller share among those of a larger."""
+def ablation_curves(
+    target: Model,
+    ranks: FloatArray,
+    suspects: Sequence[User],
+    non_members: Sequence[User],
+    *,
+    most: int,
+    seed: int,
+    shares: Sequence[float] = SHARES,
+) -> tuple[AblationPoint, ...]:
+    """How well frequent and other words are predicted in at most `most` random texts of each side while hidden units are set to zero.
 
-    target: Model
-    ranks: FloatArray
-    seed: int = 0
-    shares: tuple[float, ...] = SHARES
-
-    name = "provenance ablation/2"
-
-    @property
-    def models(self) -> tuple[Model | None, ...]:
-        """The target alone."""
-        return (self.target,)
-
-    @property
-    def facts(self) -> Any:
-        """The target, what is set to zero, and which words are frequent."""
-        return [super().facts, self.shares, self.seed, self.ranks]
-
-    def run(self, unit: Unit, running: Running) -> Arrays:
-        """How many frequent and how many other words each ablation predicts, and how many there are."""
-        target = self.target
-        if not isinstance(target, AblatedScorer):
-            raise NotMeasurableError(
-                f"{visible(target.name)} has no last hidden layer whose units can be set to zero"
-            )
-        every = [UserText(*text) for text in zip(*unit.inputs, strict=True)]
-        sequences = [sequence for _, sequence, _ in readable(target, every)]
-        order = arrays(self.seed, "provenance", "ablation").permutation(target.hidden_units)
-        silent = [order[: round(share * len(order))].tolist() for share in self.shares]
-        hits, words = np.zeros((len(silent), 2), dtype=np.int64), np.zeros(2, dtype=np.int64)
+    Units of a smaller share are among those of a larger; no curve for a model without such units.
+    """
+    if not isinstance(target, AblatedScorer) or not target.hidden_units:
+        return ()
+    order = arrays(seed, "provenance", "ablation").permutation(target.hidden_units)
+    silent = [order[: round(share * len(order))].tolist() for share in shares]
+    accuracies: list[NDArray[np.float64]] = []
+    for users in (suspects, non_members):
+        texts = [text for user in users for text in user.texts]
+        drawn = arrays(seed, "provenance", "ablation", "texts").permutation(len(texts))[:most]
+        sequences = [one for _, one, _ in readable(target, [texts[place] for place in sorted(drawn)])]
+        hits, words = np.zeros((len(silent), 2)), np.zeros(2)  # of frequent words, and of others
         for sequence, predicted in zip(sequences, target.predicts_without(sequences, silent), strict=True):
             tokens, counts = counted_tokens(target.tokenizer, sequence)
-            rare = self.ranks[tokens[counts]] >= FREQUENT
+            rare = ranks[tokens[counts]] >= FREQUENT
             for side, these in enumerate((~rare, rare)):
                 hits[:, side] += predicted[:, counts][:, these].sum(axis=1)
                 words[side] += these.sum()
-        running.advance(len(every))
-        return {"hits": hits, "words": words}
-
-
-def ablation_curves(
-    work: AblationWork,
-    suspects: Sequence[User],
-    non_members: Sequence[User],
-    most: int,
-    *,
-    engine: Engine,
-    ledger: Ledger,
-    progress: Progress,
-) -> tuple[AblationPoint, ...]:
-    """How well frequent and other words are predicted for each share, in at most `most` random texts of each side; none where no units
-    can be set to zero.
-    """
-    if not isinstance(work.target, AblatedScorer) or not work.target.hidden_units:
-        return ()
-    sides = [_some_texts(users, most, work.seed) for users in (suspects, non_members)]
-    progress.start("Setting hidden units to zero", sum(map(len, sides)))
-    own, others = (_accuracies(work, texts, engine, ledger, progress) for texts in sides)
-    progress.finish()
+        accuracies.append(hits / np.where(words, words, np.nan))
+    own, others = (
+        [[None if math.isnan(one) else one for one in row] for row in side.tolist()] for side in accuracies
+    )
     return tuple(
         AblationPoint(
             ablated=share,
@@ -251,27 +192,5 @@ def ablation_curves(
             non_members_frequent=second[0],
             non_members_rare=second[1],
         )
-        for share, first, second in zip(work.shares, own, others, strict=True)
+        for share, first, second in zip(shares, own, others, strict=True)
     )
-
-
-def _some_texts(users: Sequence[User], most: int, seed: int) -> list[UserText]:
-    """Random texts of users, in the order of the corpus."""
-    texts = [text for user in users for text in user.texts]
-    drawn = arrays(seed, "provenance", "ablation", "texts").permutation(len(texts))[:most]
-    return [texts[place] for place in sorted(drawn.tolist())]
-
-
-def _accuracies(
-    work: AblationWork, texts: Sequence[UserText], engine: Engine, ledger: Ledger, progress: Progress
-) -> list[list[float | None]]:
-    """Of frequent and of other words, for each share; None where there are none."""
-    units = text_units(texts, _TEXTS_AT_A_TIME)
-    hits, words = np.zeros((len(work.shares), 2), dtype=np.int64), np.zeros(2, dtype=np.int64)
-    for outcome in engine.map(work, units, ledger=ledger, progress=progress):
-        found = outcome.value()
-        hits, words = hits + found["hits"], words + found["words"]
-    return [
-        [int(hit) / int(count) if count else None for hit, count in zip(row, words, strict=True)]
-        for row in hits
-    ]
