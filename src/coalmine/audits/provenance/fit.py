@@ -221,7 +221,11 @@ class Fit:
 
 
 def load_fit(path: str | os.PathLike[str]) -> Fit:
-    """A fit that was written before: its directory, or the provenance-fit.json in it."""
+    """A fit that was written before: its directory, or the provenance-fit.json in it.
+
+    >>> load_fit("fit/").record.settings.shadows  # doctest: +SKIP
+    10
+    """
     place = Path(path)
     return Fit(FITS.load(place), place if place.is_dir() else place.parent)
 

@@ -101,7 +101,11 @@ class ProvenanceOptions(Options, frozen=True, kw_only=True):
 
 
 class FitOptions(Options, frozen=True, kw_only=True):
-    """How shadow models are trained."""
+    """How shadow models are trained.
+
+    >>> FitOptions(recipe="mismatched").shadows
+    10
+    """
 
     shadows: Annotated[
         int,
