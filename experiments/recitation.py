@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import vl_convert
 
 from coalmine import load_model, recite, train
 from coalmine.audits import Recitation
 from coalmine.audits.recitation.report import recitation_charts
 from coalmine.corpus import build_index, deduplicate, embedded_documents
 from coalmine.evidence.charts import as_one
-from coalmine.evidence.pages import save_drawing
 from coalmine.randomness import arrays
 from coalmine.storage.files import PUBLIC, whole_file, write_bytes, write_json
 
@@ -141,7 +141,7 @@ def main() -> None:
         mode=PUBLIC,
     )
     drawing = as_one(recitation_charts(family), columns=3, width=250)
-    save_drawing(drawing, FIGURES / "recitation.svg", title="Recitation", mode=PUBLIC)
+    write_bytes(FIGURES / "recitation.svg", vl_convert.vegalite_to_svg(drawing).encode(), mode=PUBLIC)
 
 
 if __name__ == "__main__":

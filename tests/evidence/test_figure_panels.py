@@ -1,12 +1,8 @@
 """Figures with a panel per format: named by template, nothing mixed, and colors that can be told apart."""
 
-from statistics import median
-
 import pytest
 
 from coalmine import read_run
-from coalmine.audits import EXTRACTIONS
-from coalmine.audits.watching.report import watched_training
 from coalmine.evidence.charts import (
     BAND,
     LONGEST_NAME,
@@ -15,7 +11,6 @@ from coalmine.evidence.charts import (
     RULE,
     as_one,
     copies_colors,
-    named_colors,
     ordered_colors,
     short_names,
 )
@@ -84,14 +79,14 @@ def colors_in(node):
 def test_no_color_is_used_twice_in_a_panel(figures):
     for figure in figures.values():
         for panel in figure.panels:
-            for names, colors in colors_in(panel.specs):
+            for names, colors in colors_in(panel.spec):
                 assert len(names) == len(colors) == len(set(colors)), figure.id
 
 
 def test_more_copies_are_further_along_the_same_line_in_every_figure(figures):
     expected = copies_colors([0, *COPIES])
     for name in PER_FORMAT:
-        (names, colors), *_ = list(colors_in(figures[name].panels[0].specs)) or [((), ())]
+        (names, colors), *_ = list(colors_in(figures[name].panels[0].spec)) or [((), ())]
         shown = dict(zip(names, colors, strict=True))
         for times in COPIES:
             word = "once" if times == 1 else f"{times} times"
@@ -103,36 +98,6 @@ def test_more_copies_are_further_along_the_same_line_in_every_figure(figures):
 def test_colors_are_seen_on_both_papers():
     drawn = {*PALETTE, *RAMP, BAND, RULE, *ordered_colors(19), *ordered_colors(7)}
     assert [(color, paper) for color in drawn for paper in PAPERS if contrast(color, paper) < 3] == []
-
-
-def test_more_names_than_the_palette_has_do_not_share_a_color():
-    assert named_colors(["a", "b"]) == dict(zip("ab", PALETTE, strict=False))
-    assert len(set(named_colors([str(n) for n in range(19)]).values())) == 19
-
-
-def test_a_canary_that_did_not_come_out_is_at_what_was_spent_on_its_own_format(run, figures):
-    spent = {
-        one.document.format_template: one.document.certificate.expansions for one in run.all(EXTRACTIONS)
-    }
-    assert len(set(spent.values())) == 2
-    columns = figures["exposure-and-extraction"].columns
-    rows = [dict(zip(columns, row, strict=True)) for row in figures["exposure-and-extraction"].table]
-    left = [row for row in rows if row["came out"] != "yes"]
-    assert {row["format"] for row in left} == set(TEMPLATES.values())
-    assert all(row["queries"] == spent[row["format"]] for row in left)
-
-
-def test_the_medians_of_a_training_are_of_one_format_each(run, figures):
-    formats = {canary.canary_id: canary.format_id for canary in run.canaries}
-    last = watched_training(run).watched[-1]
-    for row in figures["exposure-during-training"].table:
-        if row[1] == last.step:
-            own = [
-                entry["low"] if entry["exposure"] is None else entry["exposure"]
-                for entry in last.seen
-                if TEMPLATES[formats[entry["canary_id"]]] == row[0] and entry["repetitions"] == row[3]
-            ]
-            assert (row[4], row[7]) == (median(own), len(own))
 
 
 def test_all_panels_are_in_the_picture(figures):

@@ -1,5 +1,6 @@
 """Runs for the tests of reports: real audits of a scripted model whose memory is known, and records of the other stages."""
 
+import json
 import math
 
 import msgspec
@@ -22,6 +23,7 @@ from coalmine.training.finetuning.record import FinetuningRecord
 from coalmine.training.options import TrainingOptions
 from coalmine.training.record import EpochRecord, TrainingRecord
 from reports.verdict_parts import KINDS
+from resealing import resealed
 
 FORM = Format("my pin is {digits:4}")
 CHARACTERS = "my pin is0123456789"
@@ -53,7 +55,7 @@ def scripted(remembered=(), share=0.1, name="scripted"):
     return ScriptedModel(CHARACTERS, memory=memory, frequencies=FREQUENCIES, name=name)
 
 
-def audited_run(directory, *, remembered=2, name="scripted", **claims):
+def audited_run(directory, *, remembered=2, name="scripted", weights=None, **claims):
     """Canaries, exposures, extraction and membership of a model that remembers the last few canaries that were planted."""
     canaries = canary_set()
     planted = [canary for canary in canaries if canary.planted]
@@ -64,7 +66,17 @@ def audited_run(directory, *, remembered=2, name="scripted", **claims):
     save_verified(directory / "extraction", model, canaries)
     found = membership(directory / "references", **claims)
     found.save(directory / "membership")
+    if weights is not None:
+        name_weights(directory, weights)
     return canaries
+
+
+def name_weights(directory, name):
+    """Say which model the results are about: scripted models describe themselves alike."""
+    for path in directory.rglob("*.json"):
+        if path.name != "canaries.json" and "model" in json.loads(path.read_text()):
+            with resealed(path) as document:
+                document["model"]["weights"] = name
 
 
 def save_verified(directory, model, canaries, **options):

@@ -22,18 +22,8 @@ def make_whole_audit(out):
         *("plant", out / "corpus.txt", "-f", SECRET, "--repeat", "1,8", "--canaries", "4"),
         *("--references", "12", "-o", out / "planted"),
     )
-    small = (
-        "--training",
-        "hidden=16",
-        "--training",
-        "embedding=8",
-        "--training",
-        "layers=1",
-        "--batch-size",
-        "8",
-        "--training",
-        "window=32",
-    )
+    sizes = ("hidden=16", "embedding=8", "layers=1", "window=32")
+    small = ["--batch-size", "8", *(word for size in sizes for word in ("--training", size))]
     for name, seed in (("model", "0"), ("other", "1")):
         command(
             *("train", out / "planted", "-o", out / name, "--epochs", "2", "--seed", seed, *small),
@@ -46,20 +36,8 @@ def make_whole_audit(out):
     command(
         "data", "index", out / "planted" / "corpus.txt", "--tokenizer", out / "model", "-o", out / "index"
     )
-    command(
-        *(
-            "recite",
-            out / "model",
-            out / "index",
-            "--contexts",
-            "8",
-            "--suffix",
-            "4",
-            "--set",
-            "per_bucket=6",
-        ),
-        *("--tries", "1"),
-    )
+    recited = ("--contexts", "8", "--suffix", "4", "--set", "per_bucket=6", "--tries", "1")
+    command("recite", out / "model", out / "index", *recited)
     make_provenance(out)
     command("data", "dedup", out / "planted" / "corpus.txt", "--exact", "40", "-o", out / "deduplicated")
     command(

@@ -154,10 +154,10 @@ def verify(given: Verify, session: Session) -> int:
     With --model, what each extraction found is asked about again and everything cheaper than its bound is walked again; a certificate
     that does not hold is an exit code of 2 too, with the reason.
     """
-    from coalmine.reports.verifying import FILES, shown_files, verification_in_words, verify_run
+    from coalmine.reports.verifying import verification_in_words, verify_run
 
     found = verify_run(*given.runs, progress=session.progress())
-    session.say(FILES.terminal(shown_files(found)), *verification_in_words(found))
+    session.say(*verification_in_words(found))
     replays = {} if given.model is None else _replayed(given, given.model, session)
     session.document({**msgspec.to_builtins(found), "replays": replays} if replays else found)
     return found.exit_code or (0 if all(one.confirmed for one in replays.values()) else 2)

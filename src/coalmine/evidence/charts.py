@@ -26,7 +26,7 @@ PNG_WIDTH = 720
 Spec = dict[str, Any]
 Rows = list[dict[str, Any]]
 Cell = str | int | float | bool | None
-Scale = Literal["linear", "log", "symlog", "names"]
+Scale = Literal["linear", "log", "names"]
 Kind = Literal["points", "line", "steps", "area", "band", "bars", "ticks", "rule"]
 _KINDS: dict[Kind, Spec] = {
     "points": {"type": "point", "filled": True, "size": 60, "opacity": 0.9},
@@ -43,33 +43,31 @@ _KINDS: dict[Kind, Spec] = {
     "ticks": {"type": "tick", "thickness": 2, "opacity": 0.6, "bandSize": 34},
     "rule": {"type": "rule", "strokeWidth": 1.5},
 }
-_CHOICE = "chosen"
 
 
 class Axis(msgspec.Struct, frozen=True, kw_only=True):
     """What is on an axis.
 
-    `scales` are those that a reader can choose from, the usual one first. With "names", each name has a place, and rows with different
-    values of `beside` are next to each other there; a label is broken at ' | '. `domain` has the ends of the axis, and
-    `format` is a format of d3.
+    With the scale "names", each name has a place, and rows with different values of `beside` are next to each other there; a label is
+    broken at ' | '. `domain` has the ends of the axis, and `format` is a format of d3.
 
-    >>> Axis(column="broken", scales=("log", "linear")).channel("log", "broken")["scale"]
+    >>> Axis(column="broken", scale="log").channel("broken")["scale"]
     {'type': 'log', 'nice': False, 'padding': 12}
     """
 
     column: str
     title: str | None = None
-    scales: tuple[Scale, ...] = ("linear",)
+    scale: Scale = "linear"
     domain: tuple[float, float] | None = None
     format: str = ""
     grid: bool = True
     beside: str = ""
 
-    def channel(self, scale: Scale, field: str) -> Spec:
+    def channel(self, field: str) -> Spec:
         """The channel of a field on this axis."""
         title = self.column if self.title is None else self.title
         look: Spec = {"grid": self.grid, **({"format": self.format} if self.format else {})}
-        if scale == "names":
+        if self.scale == "names":
             names = {
                 "labelLimit": 0,
                 "labelAngle": 0,
@@ -77,10 +75,9 @@ class Axis(msgspec.Struct, frozen=True, kw_only=True):
                 "labelExpr": "split(datum.label, ' | ')",
             }
             return {"field": field, "type": "nominal", "title": title, "sort": None, "axis": look | names}
-        if scale != "symlog":
-            look["tickCount"] = 6
+        look["tickCount"] = 6
         ends: Spec = (
-            {"padding": 12, **({} if scale == "log" else {"zero": False})}
+            {"padding": 12, **({} if self.scale == "log" else {"zero": False})}
             if self.domain is None
             else {"domain": list(self.domain), "clamp": True}
         )
@@ -88,7 +85,7 @@ class Axis(msgspec.Struct, frozen=True, kw_only=True):
             "field": field,
             "type": "quantitative",
             "title": title,
-            "scale": {"type": scale, "nice": False, **ends},
+            "scale": {"type": self.scale, "nice": False, **ends},
             "axis": look,
         }
 
@@ -115,11 +112,11 @@ class Marks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Panel(NamedTuple):
-    """One drawing of a chart, such as that of one format; `specs` draw the same rows on the axes that a reader can choose."""
+    """One drawing of a chart, such as that of one format."""
 
     title: str
     note: str
-    specs: dict[str, Spec]
+    spec: Spec
     datasets: dict[str, Rows]
 
 
@@ -136,7 +133,6 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
         shape: the column that decides the shape of points, with the shapes in `shapes`.
         leads: whether it may be the one picture of the first screen; the first that may is shown there.
         panel: the column of which each value has a drawing of its own, with a note in `notes`.
-        choice: the column by which a reader can choose what is drawn.
 
     >>> toys = [{"toy": "duck", "broken": 1}, {"toy": "ball", "broken": 3}]
     >>> chart = Chart(
@@ -146,7 +142,7 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
     ...     rows=toys,
     ...     columns=("toy", "broken"),
     ...     x=Axis(column="broken"),
-    ...     y=Axis(column="toy", scales=("names",)),
+    ...     y=Axis(column="toy", scale="names"),
     ...     marks=(Marks(kind="points"),),
     ... )
     >>> chart.table
@@ -169,7 +165,6 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
     shapes: dict[str, str] = {}
     panel: str = ""
     notes: dict[str, str] = {}
-    choice: str = ""
     height: int = 280
     leads: bool = False
 
@@ -179,47 +174,34 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
         return self.data or tuple(tuple(row.get(name) for name in self.columns) for row in self.rows)
 
     @property
-    def axes(self) -> list[str]:
-        """The names of the axes that a reader can choose."""
-        return [f"{one.removeprefix('sym')} axis" for one in self._scales]
-
-    @property
-    def _scales(self) -> tuple[Scale, ...]:
-        return max(self.x.scales, self.y.scales, key=len)
-
-    @property
     def panels(self) -> list[Panel]:
         """The drawings, one for each value of the column of panels."""
         named = [str(row[self.panel]) for row in self.rows] if self.panel else [""]
         return [self._panel(name) for name in dict.fromkeys([*self.notes, *named] if self.panel else named)]
 
     def _panel(self, name: str) -> Panel:
-        own = [_of_panel(self.rows if one.rows is None else one.rows, self.panel, name) for one in self.marks]
-        drawn = [
-            (f"rows-{place}", one, rows)
-            for place, (one, rows) in enumerate(zip(self.marks, own, strict=True))
-            if rows
-        ]
         datasets: dict[str, Rows] = {}
-        layers: list[tuple[str, Marks, Rows]] = []
-        for dataset, one, rows in drawn:
-            known = next((key for key, others in datasets.items() if others == rows), dataset)
-            datasets[known] = rows
-            layers.append((known, one, rows))
-        specs = {
-            axes: self._spec([self._layer(key, one, rows, scale) for key, one, rows in layers])
-            for axes, scale in zip(self.axes, self._scales, strict=True)
-        }
-        return Panel(name, self.notes.get(name, ""), specs, datasets)
+        layers: list[Spec] = []
+        for place, one in enumerate(self.marks):
+            rows = [
+                row
+                for row in (self.rows if one.rows is None else one.rows)
+                if not self.panel or str(row.get(self.panel, name)) == name
+            ]
+            if rows:
+                key = next((key for key, others in datasets.items() if others == rows), f"rows-{place}")
+                datasets[key] = rows
+                layers.append(self._layer(key, one, rows))
+        return Panel(name, self.notes.get(name, ""), self._spec(layers), datasets)
 
-    def _layer(self, dataset: str, marks: Marks, rows: Rows, scale: Scale) -> Spec:
+    def _layer(self, dataset: str, marks: Marks, rows: Rows) -> Spec:
         encoding: Spec = {}
         ways = (("x", self.x, marks.x, marks.x_to), ("y", self.y, marks.y, marks.y_to))
         for name, axis, at, to in ways:
             field = axis.column if at is None else at
             if not field:
                 continue
-            encoding[name] = axis.channel(scale if scale in axis.scales else axis.scales[0], field)
+            encoding[name] = axis.channel(field)
             if to:
                 encoding[f"{name}2"] = {"field": to}
             if axis.beside and axis.beside in rows[0]:
@@ -246,18 +228,15 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
             look["aria"] = False
         if marks.order:
             encoding["order"] = {"field": marks.order, "type": "quantitative"}
-        chosen = [{"filter": f"{_CHOICE} == null || datum['{self.choice}'] == {_CHOICE}"}]
-        filtered = {"transform": chosen} if self.choice and self.choice in rows[0] else {}
         return {
             "data": {"name": dataset},
-            **filtered,
             "mark": look | {"clip": marks.kind != "points"},
             "encoding": encoding,
         }
 
     @property
     def _room(self) -> float:
-        return NARROW_LEGEND if "names" in self.y.scales else LEGEND_WIDTH
+        return NARROW_LEGEND if self.y.scale == "names" else LEGEND_WIDTH
 
     def _colors(self, rows: Rows) -> Spec:
         every = dict.fromkeys(str(row[self.color]) for row in self.rows if self.color in row)
@@ -269,13 +248,6 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
         return _nominal(self.color, own, self.legend, self._room)
 
     def _spec(self, layers: list[Spec]) -> Spec:
-        names = [str(row[self.choice]) for row in self.rows] if self.choice else []
-        choice = {
-            "input": "select",
-            "options": [None, *dict.fromkeys(names)],
-            "name": f"Show only {self.choice} ",
-        }
-        choice["labels"] = ["all", *dict.fromkeys(names)]
         x, y = (one.column if one.title is None else one.title for one in (self.x, self.y))
         return {
             "$schema": SCHEMA,
@@ -284,7 +256,6 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
             "height": self.height,
             "autosize": {"type": "fit-x", "contains": "padding"},
             "config": CONFIG,
-            **({"params": [{"name": _CHOICE, "value": None, "bind": choice}]} if self.choice else {}),
             "layer": layers,
         }
 
@@ -317,14 +288,11 @@ def as_one(charts: Sequence[Chart], *, columns: int = 1, width: int = PNG_WIDTH)
     """The panels of charts on their usual axes as one drawing on white paper, each this wide in px, `columns` of them in a row."""
     views: list[Spec] = []
     datasets: dict[str, Rows] = {}
-    params: list[Spec] = []
     every = [(chart, panel) for chart in charts for panel in chart.panels]
     for place, (chart, panel) in enumerate(every):
-        drawing = next(iter(panel.specs.values()))
-        params = drawing.get("params", params)
         datasets |= {f"{name}-{place}": rows for name, rows in panel.datasets.items()}
         layers = [
-            layer | {"data": {"name": f"{layer['data']['name']}-{place}"}} for layer in drawing["layer"]
+            layer | {"data": {"name": f"{layer['data']['name']}-{place}"}} for layer in panel.spec["layer"]
         ]
         title = panel.title or (chart.title if len(charts) > 1 else "")
         views.append(
@@ -338,7 +306,6 @@ def as_one(charts: Sequence[Chart], *, columns: int = 1, width: int = PNG_WIDTH)
             "background": "white",
             "legend": CONFIG["legend"] | {"orient": "bottom" if columns > 1 else "top"},
         },
-        **({"params": params} if params else {}),
         "concat": views,
         "columns": columns,
         "spacing": 24,
@@ -419,10 +386,6 @@ def thinned(count: int, most: int) -> list[int]:
     if count <= most:
         return list(range(count))
     return [round(place * (count - 1) / (most - 1)) for place in range(most)]
-
-
-def _of_panel(rows: Rows, panel: str, name: str) -> Rows:
-    return [row for row in rows if not panel or str(row.get(panel, name)) == name]
 
 
 def _offset(column: str, rows: Rows) -> Spec:

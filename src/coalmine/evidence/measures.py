@@ -81,15 +81,16 @@ class Measure:
         return self.estimate is None or self.estimate.status != "not_measured"
 
     @property
+    def said(self) -> str:
+        """What was found of it."""
+        return self.says or ("" if self.estimate is None else self.estimate.statement)
+
+    @property
     def words(self) -> str:
         """What it is about, and what was found of it."""
-        said = self.says or ("" if self.estimate is None else self.estimate.statement)
-        chance = (
-            ""
-            if self.p_value is None
-            else f", which chance gives with probability {chance_text(self.p_value)}"
-        )
-        return ": ".join(filter(None, (self.name, said))) + chance
+        found = ": ".join(filter(None, (self.name, self.said)))
+        chance = "" if self.p_value is None else chance_text(self.p_value)
+        return f"{found}, which chance gives with probability {chance}" if chance else found
 
     @property
     def high(self) -> float:

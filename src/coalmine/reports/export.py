@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from xml.etree import ElementTree as ET
 
 import coalmine
@@ -15,7 +16,6 @@ from coalmine.evidence.pages import png_of
 from coalmine.reports.catalog import Severity
 from coalmine.reports.conclusion import (
     HEADINGS,
-    STATUS_WORDS,
     ReportedRun,
     comparing_figures,
     figures_of,
@@ -49,15 +49,7 @@ def as_json(reports: Sequence[ReportedRun]) -> bytes:
                 {
                     "name": one.name,
                     "verdict": one.conclusion.sentence,
-                    "answers": [
-                        {
-                            "question": answer.question,
-                            "answer": answer.answer,
-                            "detail": answer.detail,
-                            "tone": answer.tone,
-                        }
-                        for answer in one.conclusion.answers
-                    ],
+                    "answers": [answer._asdict() for answer in one.conclusion.answers],
                     "tested": audited(one.run),
                     "not_tested": not_audited(one.run),
                     "findings": one.findings,
@@ -102,46 +94,60 @@ def _inline(text: str) -> str:
     return safe.replace("://", "&#58;//").replace("@", "&#64;")
 
 
-def as_junit(reports: Sequence[ReportedRun]) -> bytes:
-    """One test case per finding: what was found with severity medium or above fails, and what was not tested or measured is skipped."""
+class JunitCase(NamedTuple):
+    """A test case: `tag` is "failure", "error", "skipped" or, for one that passed, "system-out"."""
+
+    classname: str
+    name: str
+    tag: str
+    message: str
+    text: str
+
+
+def junit(suites: Mapping[str, Sequence[JunitCase]]) -> bytes:
+    """JUnit XML of some suites by their names, in which hostile text is inert."""
     root = ET.Element("testsuites", name="coalmine")
-    for one in reports:
-        failures = [finding for finding in one.findings if _fails(finding)]
-        skipped = [finding for finding in one.findings if finding.status in {"not_tested", "not_measured"}]
-        suite = ET.SubElement(
-            root,
-            "testsuite",
-            name=visible(one.name),
-            tests=str(len(one.findings)),
-            failures=str(len(failures)),
-            skipped=str(len(skipped)),
-            errors="0",
-        )
-        for finding in one.findings:
-            case = ET.SubElement(
-                suite,
-                "testcase",
-                classname=f"coalmine.{visible(one.name)}",
-                name=f"{finding.code} {visible(finding.title)}",
+    for name, cases in suites.items():
+        tags = Counter(case.tag for case in cases)
+        counts = {"failures": tags["failure"], "errors": tags["error"], "skipped": tags["skipped"]}
+        numbers = {key: str(number) for key, number in {"tests": len(cases), **counts}.items()}
+        suite = ET.SubElement(root, "testsuite", {"name": visible(name), **numbers})
+        for case in cases:
+            there = ET.SubElement(
+                suite, "testcase", classname=visible(case.classname), name=visible(case.name)
             )
-            said = f"{visible(finding.evidence)} What to do: {visible(finding.advice)}"
-            if finding in failures:
-                failure = ET.SubElement(
-                    case, "failure", message=visible(finding.evidence), type=finding.severity
-                )
-                failure.text = said
-            elif finding in skipped:
-                ET.SubElement(
-                    case, "skipped", message=f"{STATUS_WORDS[finding.status]}: {visible(finding.evidence)}"
-                )
-            else:
-                ET.SubElement(case, "system-out").text = said
+            said = ET.SubElement(there, case.tag)
+            if case.tag != "system-out":
+                said.set("message", visible(case.message))
+            said.text = "\n".join(map(visible, case.text.splitlines()))
     ET.indent(root)
     return bytes(ET.tostring(root, encoding="utf-8", xml_declaration=True)) + b"\n"
 
 
-def _fails(finding: Finding) -> bool:
-    return finding.status == "found" and finding.severity in {"critical", "high", "medium"}
+def as_junit(reports: Sequence[ReportedRun]) -> bytes:
+    """One test case per finding: what was found with severity medium or above fails, and what was not tested or measured is skipped."""
+    return junit(
+        {
+            one.name: [
+                JunitCase(
+                    f"coalmine.{one.name}",
+                    f"{finding.code} {finding.title}",
+                    _junit_tag(finding),
+                    f"{label(finding)}: {finding.evidence}",
+                    f"{finding.evidence} What to do: {finding.advice}",
+                )
+                for finding in one.findings
+            ]
+            for one in reports
+        }
+    )
+
+
+def _junit_tag(finding: Finding) -> str:
+    if finding.status in {"not_tested", "not_measured"}:
+        return "skipped"
+    fails = finding.status == "found" and finding.severity in {"critical", "high", "medium"}
+    return "failure" if fails else "system-out"
 
 
 def as_sarif(reports: Sequence[ReportedRun]) -> bytes:

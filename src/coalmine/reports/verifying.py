@@ -6,9 +6,10 @@ vouched for by the results that were made with it and by the record of the run t
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,7 +25,6 @@ from coalmine.errors import AlteredError, ContradictionError, InputError, Missin
 from coalmine.evidence.directories import audited_model, beside
 from coalmine.evidence.reading import check_again, check_manifest, documents_of, measured_weights
 from coalmine.evidence.run import Located
-from coalmine.evidence.tables import Column, Table
 from coalmine.models.reference.checkpoint import MODELS
 from coalmine.models.transformers.model_files import GGUF_ENDING
 from coalmine.progress import Progress, Silent
@@ -39,21 +39,17 @@ from coalmine.visible import visible
 
 SCHEMA = "coalmine.verification/2"
 State = Literal["as written", "altered", "of something else", "unreadable", "unfinished"]
-# Of more files than this, the table has only those with a problem; --json has all of them.
-MOST_ROWS = 60
 _SCHEMA = re.compile(rb'"schema"\s*:\s*"(?P<schema>[a-z][a-z0-9_.-]*/[0-9]+)"')
 # How much of a file is looked at to decide whether it is ours: its schema is the first field, and its checksum the last.
 _ENDS = 4_096
 
 
 class FileState(msgspec.Struct, frozen=True, kw_only=True):
-    """One file of ours, and whether it is what was written."""
+    """One file of ours: what it is, such as "exposures", whether it is what was written, and if not, why."""
 
     path: str
-    # What it is, such as "exposures".
     what: str
     state: State
-    # Why, in a sentence; "" where it is as written.
     why: str = ""
 
 
@@ -114,17 +110,23 @@ class _Files:
         """Look at each file by itself, then at what it says of others."""
         # A file that is reached in two ways is one file.
         every = sorted({real_path(path): path for path in reversed([*self._below()])}.values())
-        if not any(path.suffix == ".json" for path in every):
-            progress = Silent()  # all there is to say is that nothing is ours
         progress.start("Verifying files", len(every))
         for path in every:
-            self._read(path)
+            if path.suffix == ".json":
+                self._read(path)
             progress.advance()
         for path, (kind, document) in self._documents.items():
             self._check_companions(path, kind, document)
             self._check_origin(path, kind, document)
         self._check_manifests()
-        self._check_work_files(every)
+        finished = {path.parent for path in self._documents}
+        for path in every:
+            if is_resumed_from(path.name) or path.name == UNFINISHED_FILE:
+                # Where the result is beside it, stopped work may be kept for a larger budget.
+                if path.name != UNFINISHED_FILE and path.parent in finished:
+                    self._note(path, "work file")
+                else:
+                    self._note(path, "work file", "unfinished", "run the same command again to resume")
         progress.finish()
         rows = tuple(sorted(self._rows.values(), key=lambda row: row.path))
         sound = all(row.state == "as written" for row in rows)
@@ -147,18 +149,25 @@ class _Files:
                     here = (Path(directory) / name for name in sorted(names))
                     yield from (path for path in here if path.is_file() or path.is_symlink())
 
-    def _note(self, path: Path, what: str, state: State, why: str = "") -> None:
+    def _note(self, path: Path, what: str, state: State = "as written", why: str = "") -> None:
         """Keep the first thing that is wrong with a file; the same file may be reached in several ways."""
-        key = real_path(path)
-        before = self._rows.get(key)
+        before = self._rows.get(real_path(path))
         if before is None:
-            self._rows[key] = FileState(path=str(path), what=what, state=state, why=why)
+            self._rows[real_path(path)] = FileState(path=str(path), what=what, state=state, why=why)
         elif before.state == "as written":
-            self._rows[key] = msgspec.structs.replace(before, state=state, why=why)
+            self._rows[real_path(path)] = msgspec.structs.replace(before, state=state, why=why)
 
-    def _refused(self, path: Path, what: str, problem: InputError) -> None:
-        altered = isinstance(problem, AlteredError | ContradictionError)
-        self._note(path, what, "altered" if altered else "unreadable", str(problem))
+    @contextlib.contextmanager
+    def _refusals_noted(self, path: Path, what: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as problem:
+            self._note(path, what, "unreadable", f"it cannot be read ({problem.strerror})")
+        except MissingExtraError:
+            raise
+        except InputError as problem:
+            altered = isinstance(problem, AlteredError | ContradictionError)
+            self._note(path, what, "altered" if altered else "unreadable", str(problem))
 
     def _digest(self, path: Path) -> str:
         key = real_path(path)
@@ -168,65 +177,58 @@ class _Files:
 
     def _read(self, path: Path) -> None:
         """Read a file by itself, if it is one of ours; one of an unknown kind is one of another version."""
-        if path.suffix != ".json":
-            return
-        title = "a file of another version"
-        try:
+        what = "a file of another version"
+        with self._refusals_noted(path, what):
             kind, ours = _kind_of(path)
-            if not ours:
-                return
-            if kind is None:
+            if kind is None and ours:
                 read_sealed(path, "it")
-                self._note(path, title, "unreadable", "this version of coalmine does not read its schema")
-                return
-            title = kind.title
-            self._documents[path] = (kind, kind.alone(path))
-            self._note(path, title, "as written")
-        except OSError as problem:
-            self._note(path, "a file", "unreadable", f"it cannot be read ({problem.strerror})")
-        except InputError as problem:
-            self._refused(path, title, problem)
+                self._note(path, what, "unreadable", "this version of coalmine does not read its schema")
+            elif kind is not None:
+                with self._refusals_noted(path, kind.title):
+                    self._documents[path] = (kind, kind.alone(path))
+                    self._note(path, kind.title)
 
     def _check_companions(self, path: Path, kind: Document[Any], document: Any) -> None:
         """Whether the files that were written with a document are what they were, and it follows from them."""
         sound = True
         for name, sha256 in kind.companions(document).items():
             other, what = companion(path, name), f"written with {path.name}"
+            if not is_there(other):
+                if sha256 is not None:
+                    why = f"it is missing: {path} was written with it; restore it"
+                    self._note(other, what, "unreadable", why)
+                continue
+            same = False
+            with self._refusals_noted(other, what):
+                same = sha256 is not None and self._digest(other) == sha256
+                why = f"its SHA-256 is not the one in {path}; restore it, or make it again"
+                self._note(other, what, *(() if same else ("altered", why)))
+            sound = sound and same
+        if sound:  # what it says of a file that was exchanged is not its own fault
+            self._check_contradictions(path, kind, check_again, kind, path, document)
+
+    def _check_contradictions(
+        self, path: Path, kind: Document[Any], check: Callable[..., None], *given: Any
+    ) -> None:
+        """Note what a document contradicts; a file beside it that cannot be read has a row of its own."""
+        with self._refusals_noted(path, kind.title):
             try:
-                if is_there(other):
-                    same = sha256 is not None and self._digest(other) == sha256
-                    why = f"its SHA-256 is not the one in {path}; restore it, or make it again"
-                    self._note(other, what, "as written" if same else "altered", "" if same else why)
-                    sound = sound and same
-                elif sha256 is not None:
-                    self._note(
-                        other, what, "unreadable", f"it is missing: {path} was written with it; restore it"
-                    )
-            except InputError as problem:
-                self._refused(other, what, problem)
-                sound = False
-        try:
-            if sound:  # what it says of a file that was exchanged is not its own fault
-                check_again(kind, path, document)
-        except ContradictionError as problem:
-            self._refused(path, kind.title, problem)
-        except MissingExtraError:
-            raise
-        except InputError:
-            pass  # a file beside it that cannot be read has a row of its own
+                check(*given)
+            except (ContradictionError, MissingExtraError):
+                raise
+            except InputError:
+                pass
 
     def _check_origin(self, path: Path, kind: Document[Any], document: Any) -> None:
         """Whether a result is about the weights, and was computed from the results, that are there."""
         model = {} if kind.origin.model is None else kind.origin.model(document)
         for weights, digests in measured_weights(self._given, path, model):
-            try:
+            with self._refusals_noted(weights, "weights"):
                 if self._digest(weights) in digests:
-                    self._note(weights, "weights", "as written")
+                    self._note(weights, "weights")
                 else:
                     why = f"{weights} was changed or trained again since; measure it again"
                     self._note(path, "", "of something else", why)
-            except InputError as problem:
-                self._refused(weights, "weights", problem)
         source = kind.origin.source
         digest = None if source is None else source.sha256(document)
         if source is None or digest is None:
@@ -247,8 +249,8 @@ class _Files:
             for path, (kind, document) in self._documents.items()
         }
         manifests = {path: one for path, (kind, one) in self._documents.items() if kind is MANIFESTS}
-        known, told = {one.sha256: one for one in manifests.values()}, set().union(*made_with.values())
-        unused = [path for path, one in manifests.items() if one.sha256 not in told]
+        known, named = {one.sha256: one for one in manifests.values()}, set().union(*made_with.values())
+        unused = [path for path, one in manifests.items() if one.sha256 not in named]
         for path in unused:
             if made_with.get(path.with_name("run.json")):
                 self._note(path, "", "altered", "the run.json beside it records another one; restore it")
@@ -256,25 +258,11 @@ class _Files:
                 why = "nothing that is here says what it was; verify it together with the results that were made with it"
                 self._note(path, "", "of something else", why)
         for path, (kind, document) in self._documents.items():
-            try:
-                check_manifest(kind, Located(path, document), known)
-            except ContradictionError as problem:
-                self._refused(path, "", problem)
-            except InputError:
-                pass  # a file beside it that cannot be read has a row of its own
+            self._check_contradictions(path, kind, check_manifest, kind, Located(path, document), known)
             of_others = made_with[path] and made_with[path].isdisjoint(known)
             if unused and kind.origin.measures_canaries and of_others:
                 why = f"it was made with other canaries than those in {unused[0]}"
                 self._note(path, "", "of something else", why)
-
-    def _check_work_files(self, every: list[Path]) -> None:
-        """Work that was stopped; where the result is beside it, it may be kept for a larger budget."""
-        finished = {path.parent for path in self._documents}
-        for path in every:
-            if is_resumed_from(path.name) or path.name == UNFINISHED_FILE:
-                kept = path.name != UNFINISHED_FILE and path.parent in finished
-                why = "" if kept else "run the same command again to resume"
-                self._note(path, "work file", "as written" if kept else "unfinished", why)
 
 
 def _about(kind: Document[Any], document: Any) -> tuple[Any, ...]:
@@ -288,42 +276,26 @@ def _kind_of(path: Path) -> tuple[Document[Any] | None, bool]:
     with open(path, "rb") as stream:
         head = stream.read(_ENDS)
         stream.seek(max(0, os.fstat(stream.fileno()).st_size - _ENDS))
-        tail = stream.read(_ENDS)
+        ours = is_sealed(stream.read(_ENDS))
     named = next((kind for kind in all_documents() if kind.is_named(path.name)), None)
     found = _SCHEMA.search(head)
     schema = None if found is None else found["schema"].decode()
-    if named is not None and (not named.name_is_common or schema == named.schema or is_sealed(tail)):
+    if named is not None and (not named.name_is_common or schema == named.schema or ours):
         return named, True
     known = next((kind for kind in all_documents() if kind.schema == schema), None)
-    if known is not None or is_sealed(tail):
-        return known, True
+    if known is not None or ours or named is None:
+        return known, ours
     try:  # what is empty or cut short may be ours; other programs write whole files of a common name
         decode_python_json(head if len(head) < _ENDS else path.read_bytes())
     except UndecodableError:
-        return named, named is not None
+        return named, True
     return None, False
-
-
-FILES = Table(
-    (
-        Column[FileState]("file", lambda row: row.path),
-        Column[FileState]("what", lambda row: row.what),
-        Column[FileState]("state", lambda row: row.state),
-    )
-)
-
-
-def shown_files(found: RunVerification) -> tuple[FileState, ...]:
-    """The rows of the table: of many files, only those with a problem."""
-    if len(found.files) <= MOST_ROWS:
-        return found.files
-    return tuple(row for row in found.files if row.state != "as written")
 
 
 def verification_in_words(found: RunVerification) -> list[str]:
     """What is wrong with each file that is not what was written, and whether all are."""
     wrong = [row for row in found.files if row.state != "as written"]
-    lines = [f"{visible(row.path)}: {visible(row.why)}" for row in wrong]
+    lines = [f"{visible(row.path)} is {row.state}: {visible(row.why)}" for row in wrong]
     others = f" {found.ignored:,} other files were not looked at." if found.ignored else ""
     if wrong:
         lines.append(f"{len(wrong):,} of {len(found.files):,} files are NOT what was written.{others}")

@@ -107,7 +107,7 @@ def exposure_figure_of(
         rows=rows,
         columns=columns,
         data=tuple(data),
-        x=Axis(column="trained on", title="times trained on", scales=("names",), grid=False, beside="beside"),
+        x=Axis(column="trained on", title="times trained on", scale="names", grid=False, beside="beside"),
         y=Axis(
             column="bits", title="exposure (bits)", domain=(0, max(1.04 * max(map(max, most.values())), 1))
         ),
@@ -133,7 +133,6 @@ def exposure_figure_of(
             name: f"{len(bits):,} {several}; the maximum is {max(bits):.1f} bits."
             for name, bits in most.items()
         },
-        choice="trained on",
         height=300,
         leads=True,
     )
@@ -203,7 +202,7 @@ def histogram_figure(run: Run) -> Chart | None:
         rows=bars,
         columns=("format", "from (bits)", "to (bits)", "members"),
         x=Axis(column="from (bits)", title="log-perplexity (bits)", grid=False),
-        y=Axis(column="members", title="members per bin", scales=("linear", "symlog")),
+        y=Axis(column="members", title="members per bin", scale="linear"),
         marks=(
             Marks(kind="bars", x_to="to (bits)", shows=("from (bits)", "to (bits)", "members")),
             Marks(kind="line", rows=curves, x="bits"),

@@ -341,7 +341,7 @@ def _figure(run: Run) -> Chart | None:
         columns=tuple(rows[0]),
         data=tuple(tuple(row.values()) for row in rows),
         x=Axis(column="exposure (bits)", grid=False),
-        y=Axis(column="queries", title="queries (log)", scales=("log",)),
+        y=Axis(column="queries", title="queries (log)", scale="log"),
         marks=(
             Marks(kind="points", shows=("canary", "trained on", "came out", "exposure (bits)", "queries")),
         ),

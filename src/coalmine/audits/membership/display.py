@@ -192,14 +192,14 @@ def _roc(run: Run) -> Chart | None:
         x=Axis(
             column="drawn",
             title=_FPR,
-            scales=("log", "linear"),
+            scale="log",
             domain=(min(row["drawn"] for row in guessing), 1),
             format="~g",
             grid=False,
         ),
         y=Axis(
             column=_TPR,
-            scales=("log", "linear"),
+            scale="log",
             domain=(min([0.01, *(row[_TPR] for row in rows if row[_TPR] > 0)]) / 2, 1),
             format="~g",
             grid=False,
@@ -294,7 +294,7 @@ def epsilon_figure(document: Membership, known: FormatNames | None = None) -> Ch
         rows=rows,
         columns=columns,
         x=Axis(column="epsilon at least", title="epsilon", domain=(0, 1.05 * max([1.0, *ends]))),
-        y=Axis(column="label", title="", scales=("names",), beside="planted"),
+        y=Axis(column="label", title="", scale="names", beside="planted"),
         marks=(
             intervals("epsilon at least", "upper end", x=True),
             Marks(kind="points", shows=columns[1:]),

@@ -510,7 +510,7 @@ def _scores(document: Provenance) -> Chart | None:
         columns=columns,
         data=tuple(tuple(row.get(name) for name in columns) for row in rows),
         x=Axis(column="score", grid=False),
-        y=Axis(column="decision", title="", scales=("names",)),
+        y=Axis(column="decision", title="", scale="names"),
         marks=(Marks(kind="ticks", shows=columns[1:]),),
         color="decision",
         colors=_KINDS,

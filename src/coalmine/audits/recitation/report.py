@@ -335,7 +335,7 @@ def _chart(document: Recitation, by: By, rows: Rows) -> Chart:
         caption=" ".join([words, *(f"{one.model or 'All models'}: {_fit_words(one)}." for one in trends)]),
         rows=[{**row, "name": names[row["model"]]} for row in rows],
         columns=columns,
-        x=Axis(column=x, scales=("log", "linear"), format="~s", grid=False),
+        x=Axis(column=x, scale="log", format="~s", grid=False),
         y=Axis(column=_SHARE, format="~%"),
         marks=(
             *(Marks(kind="line", rows=line, dashed=True) for line in lines if line),

@@ -34,12 +34,11 @@ from coalmine.reports.findings import Finding
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-# Rows that are in the page before any script runs, rows of a figure's numbers, and numbers and cautions of a finding.
-FIRST_ROWS, FIGURE_ROWS, ESTIMATES, CAUTIONS = 100, 40, 20, 8
+# Rows that are in the page before any script runs, rows of a figure's numbers, and cautions of a finding.
+FIRST_ROWS, FIGURE_ROWS, CAUTIONS = 100, 40, 8
 # The length of an answer on the first screen, in characters.
 DETAIL_LENGTH = 260
 RECORD = "Record"
-_ESTIMATE_COLUMNS = ("value", "low", "high", "confidence", "n", "method", "in words")
 
 
 class RunPart(NamedTuple):
@@ -100,7 +99,6 @@ def _environment() -> Environment:
         "by_question": _by_question,
         "label": label,
         "shortened": _shortened,
-        "estimate_row": _estimate_row,
         "cautions": _cautions,
     }
     found.tests["numeric"] = _is_number
@@ -108,8 +106,6 @@ def _environment() -> Environment:
         "HEADINGS": HEADINGS,
         "FIRST_ROWS": FIRST_ROWS,
         "FIGURE_ROWS": FIGURE_ROWS,
-        "ESTIMATES": ESTIMATES,
-        "ESTIMATE_COLUMNS": _ESTIMATE_COLUMNS,
     }
     return found
 
@@ -145,7 +141,7 @@ def _store(parts: Sequence[RunPart], across: Sequence[AcrossRuns], *, drawable: 
         "figures": {
             figure_id: {
                 "panels": [
-                    {"specs": panel.specs, "datasets": panel.datasets}
+                    {"spec": panel.spec, "datasets": panel.datasets}
                     for panel in (figure.panels if drawable else ())
                 ],
                 "columns": figure.columns,
@@ -201,21 +197,6 @@ def _is_number(cell: object) -> bool:
 
 def _shortened(text: str) -> str:
     return text if len(text) <= DETAIL_LENGTH else text[:DETAIL_LENGTH].rsplit(" ", 1)[0] + " …"
-
-
-def _estimate_row(estimate: Estimate) -> tuple[Any, ...]:
-    value: Any = estimate.value
-    if value is None:
-        value = "at least" if estimate.status == "lower_bound" else "not measured"
-    return (
-        value,
-        estimate.low,
-        estimate.high,
-        estimate.confidence,
-        estimate.n,
-        estimate.method,
-        estimate.statement,
-    )
 
 
 def _cautions(estimates: Sequence[Estimate]) -> dict[str, str]:

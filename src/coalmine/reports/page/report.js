@@ -24,30 +24,14 @@
 
   const number = (value) => value.toLocaleString("en-US", { maximumFractionDigits: Math.abs(value) < 1 ? 4 : 2 });
 
-  // A choice is offered once and acts on all panels.
-  const withoutChoices = (spec) => ({ ...spec, params: (spec.params ?? []).map(({ bind, ...rest }) => rest) });
-
-  const draw = async (figure, name) => {
+  const draw = async (figure) => {
     const id = figure.dataset.figure;
     const places = [...figure.querySelectorAll(".drawing")];
-    const controls = figure.querySelector(".controls");
-    const { panels } = store.figures[id];
-    const chosen = name ?? Object.keys(panels[0].specs)[0];
-    const before = drawn.get(id) ?? [];
-    drawn.set(id, null);
-    controls.replaceChildren();
-    const results = await Promise.all(panels.map(({ specs, datasets }, place) =>
-      window.vegaEmbed(places[place], { ...(place ? withoutChoices(specs[chosen]) : specs[chosen]), datasets }, {
-        renderer: "svg", actions: false, ast: true, ...(place ? {} : { bind: controls }), tooltip: { theme: "none" },
-      })));
-    for (const one of before) one.finalize();
-    const [first, ...others] = results.map((one) => one.view);
-    for (const { name: choice, bind } of panels[0].specs[chosen].params ?? []) {
-      if (bind) first.addSignalListener(choice, (_, value) => others.forEach((view) => view.signal(choice, value).runAsync()));
-    }
+    const results = await Promise.all(store.figures[id].panels.map(({ spec, datasets }, place) =>
+      window.vegaEmbed(places[place], { ...spec, datasets }, { renderer: "svg", actions: false, ast: true, tooltip: { theme: "none" } })));
     drawn.set(id, results);
     for (const place of places) place.classList.add("short");
-    figure.dataset.drawn = chosen;
+    figure.dataset.drawn = "yes";
   };
 
   // The panels of a figure below each other as one picture, each below its title.
@@ -86,12 +70,6 @@
       if (!drawn.get(id)) await draw(figure);
       save(id + ".svg", "image/svg+xml", await picture(figure, drawn.get(id).map((one) => one.view)));
     });
-    for (const button of figure.querySelectorAll("[data-axes]")) {
-      button.addEventListener("click", async () => {
-        for (const other of figure.querySelectorAll("[data-axes]")) other.setAttribute("aria-pressed", String(other === button));
-        await draw(figure, button.dataset.axes);
-      });
-    }
   }
 
   if (window.vegaEmbed) {
