@@ -2,7 +2,9 @@
 
 from coalmine.audits import User, UserText
 from coalmine.randomness import arrays
+from coalmine.training.trainer import train_documents
 
+CALLS = []
 COMMON = [f"w{number}" for number in range(30)]
 SMALL = {
     "hidden": 16,
@@ -46,3 +48,11 @@ def files_below(directory):
         for path in sorted(directory.rglob("*"))
         if path.is_file()
     }
+
+
+def saved_model(documents, where):
+    """A training function of a user's own, named as python:module:function: the location of a model, one for each call."""
+    CALLS.append(len(documents))
+    texts = [document.text for document in documents]
+    out = f"{where}/model{len(CALLS)}"
+    return train_documents(texts, out=out, preset="provenance-words", **{**SMALL, "epochs": 3}).path

@@ -65,17 +65,6 @@ def test_tokens_are_compared_that_both_predict(target, reference, first, last):
     assert found["uncompared"][0] == 0
 
 
-def test_shadows_that_read_less_are_compared_on_what_they_read():
-    shadows = (Short("abcd", None, FREQUENCIES), ScriptedModel("abcd", None, {"d": 2}))
-    found = asked(
-        TARGET, *shadows, shadows=(0, 1), shadow_sets=((0, 1),), statistics=("likelihood-ratio", "rmia")
-    )
-    own, *others = ([bits(one, text)[:4] for text in TEXTS] for one in (TARGET, *shadows))
-    mean = np.mean([np.concatenate(one) for one in others], axis=0)
-    assert math.isclose(found["likelihood-ratio"][0], (np.concatenate(own) - mean).mean(), abs_tol=1e-9)
-    assert np.isfinite(found["rmia"]).all()
-
-
 def test_other_tokens_are_compared_over_whole_texts_only():
     reference = Short("abcde", None, FREQUENCIES)
     found = asked(TARGET, reference, alike=False)
@@ -90,11 +79,11 @@ ANN, BOB = (User(name, (UserText("abcd"),)) for name in ("ann", "bob"))
 @pytest.mark.parametrize(
     ("users", "options", "why"),
     [
-        (AuditedUsers([ANN], [ANN], [BOB]), {"by": "document"}, "has no other texts"),
         (AuditedUsers([ANN, ANN], (), [BOB]), {}, "two users of the suspects have the same name"),
-        (AuditedUsers([ANN], (), [BOB, BOB]), {}, "two users of the non-members"),
         (AuditedUsers([ANN], [BOB]), {}, "neither suspects nor non-members"),
         (AuditedUsers([ANN], (), [BOB]), {"reference_model": TARGET}, "the same weights as the target"),
+        (AuditedUsers([ANN]), {"by": "person"}, "give them as non-members"),
+        (AuditedUsers([ANN], (), [ANN]), {"by": "person"}, "1 threads have texts on both sides"),
     ],
 )
 def test_users_that_nothing_follows_about_are_refused(users, options, why):

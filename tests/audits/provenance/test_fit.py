@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from audits.provenance import own_trainers
-from audits.provenance.small_users import SMALL, files_below, small_users
+from audits.provenance.small_users import CALLS, SMALL, files_below, small_users
 from cli import in_process
 from coalmine import fit_provenance, load_model
 from coalmine.audits import FitOptions, load_fit, read_runs
@@ -25,7 +24,7 @@ from coalmine.audits.provenance.fit import (
 )
 from coalmine.audits.provenance.views import look, view_of
 from coalmine.engines.engine import open_engine
-from coalmine.errors import InputError, SomeFailedError
+from coalmine.errors import InputError
 from coalmine.statistics import RankHistogram
 from coalmine.training.record import read_training
 from coalmine.training.trainer import train_documents
@@ -146,11 +145,8 @@ def test_a_fit_that_was_written_is_the_same_when_it_is_read_and_names_nobody(mad
 
 def test_classifiers_for_what_a_target_shows(made):
     fit, _ = made
-    size = fit.shadows[0].tokenizer.size
-    few, _ = fit.classifier_for(RankHistogram(vocabulary=size, bins=8, top=3))
+    few, _ = fit.classifier_for(RankHistogram(vocabulary=3, bins=8, top=3))
     assert len(few.mean) == 4
-    unknown_size, _ = fit.classifier_for(RankHistogram(vocabulary=3, bins=8, top=3))
-    assert unknown_size.coefficients.tolist() == few.coefficients.tolist()
     none, why = fit.classifier_for(RankHistogram(vocabulary=5000, bins=8, top=1000))
     assert none is None
     assert "rank fewer tokens than the target lists" in why
@@ -158,17 +154,10 @@ def test_classifiers_for_what_a_target_shows(made):
 
 
 def test_shadows_of_a_private_target_have_its_words_and_privacy_and_noise_of_their_own(tmp_path):
-    private = {
-        "dp_noise": 0.5,
-        "dp_unit": "user",
-        "dp_delta": 1e-4,
-        "batch_size": 10,
-        "epochs": 4,
-        "dp_seed": 5,
-    }
+    private = {"dp_noise": 0.5, "dp_unit": "user", "dp_delta": 1e-4, "dp_seed": 5}
     texts = [(user.name, text.text) for user in small_users(10, seed=9) for text in user.texts]
     names, documents = zip(*texts, strict=True)
-    options = {"preset": "provenance-words", **SMALL, **private}
+    options = {"preset": "provenance-words", **SMALL, **private, "batch_size": 10, "epochs": 4}
     target = train_documents(documents, users=names, out=tmp_path / "target", **options)
     fit, again = (
         fit_provenance(USERS, tmp_path / name, like=target.path, shadows=2) for name in ("fit", "again")
@@ -187,20 +176,20 @@ def test_shadows_of_a_private_target_have_its_words_and_privacy_and_noise_of_the
 
 
 def test_a_function_of_one_s_own_saves_models_that_are_asked_and_kept(tmp_path):
-    own_trainers.CALLS.clear()
-    name = f"python:audits.provenance.own_trainers:saved_model:{tmp_path / 'models'}"
+    CALLS.clear()
+    name = f"python:audits.provenance.small_users:saved_model:{tmp_path / 'models'}"
     fit_provenance(USERS, tmp_path / "fit", shadows=2, train=name)
     read = load_fit(tmp_path / "fit")
     places = [str(tmp_path / "models" / f"model{number}") for number in (1, 2)]
     assert [shadow.location for shadow in read.record.shadows] == places
     assert len(read.shadows) == 2
     fit_provenance(USERS, tmp_path / "fit", shadows=2, train=name)
-    assert own_trainers.CALLS == [24, 24]
+    assert CALLS == [24, 24]
     with pytest.raises(InputError, match="must save each model in a place of its own"):
         fit_provenance(USERS, tmp_path / "one", train=lambda _: places[0], shadows=2)
 
 
-def test_reports_take_shadows_for_no_models_of_their_own_while_they_are_trained(tmp_path):
+def test_reports_take_shadows_for_no_models_of_their_own_while_they_are_trained(made, tmp_path):
     out = tmp_path / "fit"
 
     def stopped(documents):
@@ -213,17 +202,10 @@ def test_reports_take_shadows_for_no_models_of_their_own_while_they_are_trained(
     assert (out / "shadows" / "one" / "training.json").exists()
     with pytest.raises(InputError, match="no result was found"):
         read_runs(out)
-    fit_provenance(USERS, tmp_path / "other", shadows=2, training={**SMALL, "epochs": 1})
-    [run] = read_runs(tmp_path / "other")
-    assert [len(these) for these in run.documents.values() if these] == [1]
-    told = in_process.run("verify", tmp_path / "other")
+    told = in_process.run("verify", made[1])
     assert told.code == 0, told.said
-
-
-def test_a_training_that_diverges_is_said_and_named(tmp_path):
-    training = {**SMALL, "optimizer": "sgd", "clip": 0.0, "learning_rate": [0.1, 1e30]}
-    with pytest.raises(SomeFailedError, match=r"1 of 2 trainings failed.*diverged"):
-        fit_provenance(USERS, tmp_path, shadows=2, training=training)
+    [run] = read_runs(made[1])
+    assert [len(these) for these in run.documents.values() if these] == [1]
 
 
 def examples(number, width, seed=0):
@@ -234,13 +216,12 @@ def examples(number, width, seed=0):
     return features, labels
 
 
-@pytest.mark.parametrize("number", [12, 400])
-def test_scores_are_those_of_a_pipeline_of_scikit_learn(number):
+def test_scores_are_those_of_a_pipeline_of_scikit_learn():
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
     from sklearn.svm import LinearSVC
 
-    features, labels = examples(number, 20)
+    features, labels = examples(400, 20)
     features[:, 3] = 0.25  # an empty bin
     pipeline = make_pipeline(StandardScaler(), LinearSVC(dual=False)).fit(features, labels)
     found = fit_classifier(features, labels)

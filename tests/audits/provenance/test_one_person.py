@@ -6,9 +6,8 @@ import pytest
 
 from audits.provenance.small_users import COMMON, SMALL
 from cli.in_process import run
-from coalmine import audit_provenance, check, findings_of, load_model, parse_policy, read_runs
-from coalmine.audits import AuditedUsers, User, UserText, read_provenance
-from coalmine.errors import InputError
+from coalmine import check, findings_of, load_model, parse_policy, read_runs
+from coalmine.audits import read_provenance
 from coalmine.randomness import arrays
 from coalmine.training.trainer import train_documents
 
@@ -22,11 +21,6 @@ def written(seed, number=40, before=""):
 
 
 USED, LATER, NEVER, STYLED = written(1), written(2), written(3), written(4, before="dear all , ")
-
-
-def person(texts, side):
-    """Each text by itself."""
-    return [User(f"{side} {place}", (UserText(text),)) for place, text in enumerate(texts)]
 
 
 @pytest.fixture(scope="module")
@@ -61,25 +55,12 @@ def asked(models, name, texts, *more):
     return " ".join(done.out.decode().split()), read_provenance(folder / "out"), finding, check(found, POLICY)
 
 
-@pytest.mark.parametrize(
-    ("more", "data"),
-    [
-        ((), "40 texts that may have been used were compared with 40 of the same person"),
-        (
-            ("--field", "thread=thread"),
-            "20 threads that may have been used were compared with 20 of the same",
-        ),
-    ],
-)
-def test_texts_that_were_used_are_found(models, more, data):
-    said, document, finding, gate = asked(models, "used", USED, *more)
+def test_texts_that_were_used_are_found(models):
+    said, document, finding, gate = asked(models, "used", USED, "--field", "thread=thread")
     [row] = document.questions[0].rows
     assert row.decision == "found"
-    assert "Were texts of this person used to train it?" in said
-    assert data in said
-    assert "By likelihood-ratio, which was chosen before any score was seen" in said
+    assert "20 threads that may have been used were compared with 20 of the same" in said
     assert "So texts of this person were used to train the model" in said
-    assert "alike in everything but the training" in said
     assert (finding.status, finding.severity) == ("found", "high")
     assert gate.exit_code == 1
 
@@ -89,10 +70,8 @@ def test_texts_that_were_not_used_are_not_found_and_not_cleared(models):
     assert document.questions[0].rows[0].decision == "not found"
     sentence = "That does not show that texts of this person were used, nor that none was."
     assert sentence in said
-    assert sentence in finding.evidence
     assert (finding.status, finding.severity) == ("not_measured", "info")
     assert gate.exit_code == 0
-    assert sentence in gate.rules[0].evidence
 
 
 def test_another_style_on_one_side_cannot_be_interpreted(models):
@@ -100,22 +79,7 @@ def test_another_style_on_one_side_cannot_be_interpreted(models):
     [row] = document.questions[0].rows
     assert row.p_value < 1e-6  # the target knows the style, and not these texts
     assert row.decision == "cannot be said"
-    assert "Nothing can be said: " in said
     reason = "he two sides can be told from each other without any model, by their words"
     assert reason in said
-    assert reason in finding.evidence
     assert finding.status == "not_measured"
     assert gate.exit_code == 2
-    assert reason in gate.rules[0].evidence
-
-
-def test_what_cannot_be_asked_of_one_person(models):
-    model, one, other = load_model(models / "model"), person(USED, "before"), person(LATER, "after")
-    for users, message in (
-        (AuditedUsers(one), "give them as non-members"),
-        (AuditedUsers(one, non_members=[*other, one[0]]), "1 threads have texts on both sides"),
-        (AuditedUsers(one, one, other), "by person has no other texts"),
-        (AuditedUsers(one, non_members=other, members={one[0].name}), "one answer about all texts"),
-    ):
-        with pytest.raises(InputError, match=message):
-            audit_provenance(model, users, by="person")
