@@ -83,7 +83,6 @@ COLUMNS = (
     "adjusted_p_value",
     "claimed_epsilon",
     "audited_epsilon",
-    "seconds",
 )
 
 
@@ -101,9 +100,9 @@ def numbers_of(row: DefenseRow) -> dict[str, Any]:
     once, eight = row.by_copies.get("1"), row.by_copies.get("8")
     return {
         "trainings": row.trainings,
-        "loss_bits": row.loss and row.loss.mean,
-        "loss_lowest": row.loss and row.loss.low,
-        "loss_highest": row.loss and row.loss.high,
+        "loss_bits": row.loss,
+        "loss_lowest": min(row.losses, default=None),
+        "loss_highest": max(row.losses, default=None),
         "median_exposure_once": once and once.value,
         "once_low": once and once.low,
         "once_high": once and once.high,
@@ -111,9 +110,8 @@ def numbers_of(row: DefenseRow) -> dict[str, Any]:
         "extracted": row.extracted,
         "searched": row.searched,
         "adjusted_p_value": row.adjusted_p_value,
-        "claimed_epsilon": row.claimed_epsilon,
+        "claimed_epsilon": row.claim and row.claim.epsilon,
         "audited_epsilon": row.audited_epsilon,
-        "seconds": row.seconds and row.seconds.mean,
     }
 
 
@@ -142,7 +140,6 @@ def main() -> None:
             planting=PLANTING,
             training={**NETWORK, **part.training},
             engine=given.engine,
-            sequences=100,
             delta=1e-9,
         )
         rows += rows_of(part, bench)

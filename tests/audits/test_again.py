@@ -94,7 +94,11 @@ FREE = {
         (r".*\.scores\..*|.*\.non_member_scores\[\]", "only the model can say; the order of scores decides"),
     ),
     RECITATIONS: (OF_THE_RUN, OF_THE_MODEL, (r"sequences|examples\[\]\..*", "only the index can say")),
-    BENCHES: (OF_THE_RUN, (r"models\[\]\.(bound|verdict|privacy)\..*", "the audit of each model says it")),
+    BENCHES: (
+        OF_THE_RUN,
+        (r"models\[\]\.(verdict|privacy)\..*", "the audit of each model says it"),
+        (r"most_bits|models\[\]\.copies_left", "the manifest says it"),
+    ),
 }
 
 

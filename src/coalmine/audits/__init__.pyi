@@ -2,7 +2,7 @@ from coalmine.audits.comparison.records import ComparisonOptions as ComparisonOp
 from coalmine.audits.comparison.records import Comparison as Comparison
 from coalmine.audits.comparison.measure import compare_runs as compare_runs
 from coalmine.audits.defenses.measure import defend as defend
-from coalmine.audits.defenses.options import DefenseOptions as DefenseOptions
+from coalmine.audits.defenses.recipes import DefenseOptions as DefenseOptions
 from coalmine.audits.defenses.records import BENCHES as BENCHES, Bench as Bench, read_bench as read_bench
 from coalmine.audits.disagreement.measure import crosscheck as crosscheck
 from coalmine.audits.disagreement.options import CrosscheckOptions as CrosscheckOptions

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from coalmine.audits.defenses.options import DefenseOptions
-from coalmine.audits.defenses.recipes import defenses_in_words
+from coalmine.audits.defenses.recipes import DefenseOptions, defenses_in_words
 from coalmine.audits.survival.options import SftSettings
 from coalmine.cli.options import Corpus, CorpusFields, Overwrite, Running, Training
-from coalmine.cli.output import placed
+from coalmine.cli.output import noted, placed
 from coalmine.cli.runner import Session
 from coalmine.cli.taking import Arguments, Part
 from coalmine.corpus.planting.options import PlantOptions
@@ -204,12 +203,10 @@ def defend(given: Defend, session: Session) -> None:
     )
     report = given.out / REPORT_FILE
     write_bytes(report, report_page(read_runs(given.out)).encode())
-    session.say(shown.DEFENSES_TABLE.terminal(bench.rows), "")
-    compared = [row for row in bench.rows[1:] if row.trainings]
-    if compared:
-        session.say(shown.DIFFERENCES_TABLE.terminal(compared), "")
-    session.say(shown.copies_table(bench).terminal(bench.rows), "")
-    session.say(*shown.in_plain_words(bench), placed("Open the report", report))
+    session.say(shown.defenses_table(bench).terminal(bench.rows), "")
+    session.say(shown.DIFFERENCES_TABLE.terminal(bench.rows[1:]), "")
+    missing = [f"{row.defense.name}, {why}" for row in bench.rows for why in row.missing]
+    session.say(*noted(missing), placed("Open the report", report))
     session.document(bench)
 
 

@@ -2,7 +2,6 @@
 
 import msgspec
 
-from coalmine import Estimate
 from coalmine.audits import Bench, DefenseOptions
 from coalmine.audits.defenses.recipes import chosen_defenses, parse_defense
 from coalmine.audits.defenses.records import BenchCanary, BenchedModel, with_rows
@@ -11,19 +10,6 @@ from coalmine.records.privacy import DescribedClaim
 from coalmine.statistics import judge_claim
 
 COPIES = (1, 1, 1, 1, 1, 1, 1, 1, 4, 4, 4, 4, 4, 4, 4, 4)
-
-
-def bound(low):
-    return Estimate(
-        method="one run",
-        status="lower_bound",
-        value=None,
-        low=low,
-        high=None,
-        confidence=0.99,
-        n=32,
-        statement="a bound",
-    )
 
 
 def claim(epsilon):
@@ -41,16 +27,14 @@ def model(
     given = BenchedModel(
         defense=defense,
         seed=seed,
-        folder=f"{defense.replace('=', '-')}-seed{seed}",
         model={"name": defense},
-        seconds=1.5 + seed,
         corpus="planted",
         copies_left=40,
         loss_bits=loss,
         exposures=tuple((float(one), float(one)) for one in exposures),
         extracted=tuple(extracted),
         searched=16,
-        bound=bound(proven),
+        bound=proven,
         privacy=None if epsilon is None else claim(epsilon),
         verdict=verdict,
     )

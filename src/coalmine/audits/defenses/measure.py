@@ -6,50 +6,64 @@ Song, 2019, arXiv:1802.08232), which finds that weight decay, dropout and quanti
 
 from __future__ import annotations
 
-import inspect
 import math
 import os
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
 
-from coalmine.audits.defenses.auditing import Auditor
 from coalmine.audits.defenses.corpora import BenchCorpora, make_corpora
-from coalmine.audits.defenses.options import DefenseOptions
 from coalmine.audits.defenses.recipes import (
+    DECIDED,
     NONE,
     OWN,
     Defense,
-    check_shared,
+    DefenseOptions,
     chosen_defenses,
-    own_defense,
     parse_defense,
 )
 from coalmine.audits.defenses.records import (
     BENCHES,
-    RESULT_FILE,
     TRAININGS_FOLDER,
     Bench,
     BenchCanary,
+    BenchedModel,
     FailedTraining,
     with_rows,
 )
-from coalmine.audits.provenance.fit import OwnTraining, Train
+from coalmine.audits.exposure.measuring import expose
+from coalmine.audits.exposure.options import ExposureOptions
+from coalmine.audits.exposure.results import ExposureResult
+from coalmine.audits.extraction.measuring import verify_extraction
+from coalmine.audits.extraction.options import ExtractionOptions
+from coalmine.audits.extraction.results import CanaryExtraction, save_verification
+from coalmine.audits.framing import framed
+from coalmine.audits.membership.measure import membership
 from coalmine.corpus.files.reading import open_corpus
-from coalmine.corpus.planting.manifest import MANIFEST_NAME
+from coalmine.corpus.planting.manifest import MANIFEST_NAME, CanarySet
 from coalmine.corpus.planting.options import PlantOptions
 from coalmine.engines.engine import Engine, open_engine
 from coalmine.engines.failures import foreign_failure
 from coalmine.engines.ledger import Ledger
-from coalmine.errors import CoalmineError, InputError, NotMeasurableError, SomeFailedError, WriteError
+from coalmine.errors import (
+    CoalmineError,
+    InputError,
+    ModelError,
+    NotMeasurableError,
+    SomeFailedError,
+    WriteError,
+)
+from coalmine.evidence.directories import audit_directory
 from coalmine.formats.format import Format
 from coalmine.models.loading import load_model
+from coalmine.models.plugins import missing_members, named_function
 from coalmine.models.protocols import Model
 from coalmine.models.reference.checkpoint import require_torch
 from coalmine.progress import Progress, Silent
+from coalmine.records.privacy import claim_of_model
+from coalmine.search.walks.scoring import score_texts
 from coalmine.storage.directories import sole_use
 from coalmine.storage.files import check_places, make_directory, no_empty_directory
 from coalmine.training.family import Goal, InMemory, reach
@@ -63,14 +77,14 @@ from coalmine.training.quantizing.quantizing import quantize
 from coalmine.training.unlearning.unlearning import unlearn
 from coalmine.training.work import Member
 
+_Found = TypeVar("_Found")
 DEFAULT_FORMAT = "the random number is {digits:6}"
-Defenses = Sequence[str] | Mapping[str, "Train | str | None"]
 
 
 def defend(
     corpus: str | os.PathLike[str],
     out: str | os.PathLike[str],
-    defenses: Defenses,
+    defenses: Sequence[str],
     options: DefenseOptions | None = None,
     *,
     format: Format | str = DEFAULT_FORMAT,
@@ -83,22 +97,22 @@ def defend(
     record: Callable[[Bench], None] | None = None,
     **changes: Any,
 ) -> Bench:
-    """Train models with each of several defenses and without any, audit all alike, and compare loss, exposure, epsilon and time.
+    """Train models with each of several defenses and without any, audit all alike, and compare loss, exposure and epsilon.
 
     Some documents are held out, and canaries are planted in the others, half of them withheld by coins. The models of all defenses are
     trained from the same seeds, read texts with the same tokenizer, and are asked about the same canaries, references and held-out
     documents. Exposures are in bits and losses in bits per character. All models, with their audits beside them, are in `trainings`
     below `out`.
 
-    A run that was stopped resumes when the same call is made again. A call with further defenses or seeds trains only what is missing. A
-    model that cannot be trained or audited does not stop the others: its row says why.
+    A run that was stopped resumes when the same call is made again. A call with further defenses trains only what is missing. A model
+    that cannot be trained or audited does not stop the others: its row says why.
 
     Args:
         corpus: a corpus file of any kind that `read_documents` reads, with single texts.
         out: the directory for everything.
-        defenses: names such as "dropout=0.2" or "dedup"; or a mapping, in which these have the value None, and a name of yours has a
-            function `train(corpus, out)` or `train(corpus, out, seed)`. It trains on the file `corpus`, may write to the directory
-            `out`, and returns a model or the place of one. Under the name `none` it is what the others are compared with.
+        defenses: names such as "dropout=0.2" or "dedup", or "mine=python:module:function" for a function `train(corpus, out, seed)` of
+            yours. It trains on the file `corpus`, may write to the directory `out`, and returns a model or the place of one. Under the
+            name `none` it is what the others are compared with.
         options: how many seeds, what is held out, and how models are asked.
         format: the format of the canaries, such as "my code is {unseen:4}", which gives bounds on epsilon more power than digits do.
         planting: how many canaries, and how often; seed and fields are those of `options`.
@@ -107,7 +121,7 @@ def defend(
             start; `lora=8` is a defense of such a bench.
         training: options of `train` or `finetune` for all trainings, such as `{"epochs": 5}`; a defense changes some of them. Those of
             private training, such as `dp_clip`, are for private trainings only.
-        engine: where models are trained and asked, such as "processes:4"; the results are the same, except for the time.
+        engine: where models are trained and asked, such as "processes:4"; the results are the same.
         progress: gets each part of the work.
         record: called with the finished result.
         changes: fields of `DefenseOptions` by name, such as `seeds=5`.
@@ -120,282 +134,257 @@ def defend(
     with open_corpus(corpus, given.fields):
         pass  # a missing file is reported before anything else
     given.check()
-    chosen, functions = _named(defenses)
-    check_shared(shared, chosen)
-    way = _Way(preset, None if base is None else Path(base), shared, given)
-    trainings = [
-        _Training(one, seed, folder / TRAININGS_FOLDER / f"{one.name.replace('=', '-')}-seed{seed}")
-        for one in chosen
-        for seed in range(given.seed, given.seed + given.seeds)
-    ]
-    for one in trainings:
-        way.options(one)  # which says what is wrong with it
-        if one.defense.does.alters == "quantize":
-            QuantizeOptions(**one.defense.options)
-    if len(functions) < len(chosen):
+    chosen = chosen_defenses([parse_defense(one) for one in defenses])
+    private = any(option.startswith(PREFIX) for one in chosen for option in one.options)
+    for name in shared:
+        if name in DECIDED or (name.startswith(PREFIX) and not private):
+            raise InputError(
+                f"{name} is not an option of all trainings of this bench: the defenses decide it; leave it out"
+            )
+    start, plan = None if base is None else Path(base), planting or PlantOptions()
+    trainings = []
+    for defense in chosen:
+        if defense.does.alters == "quantize":
+            QuantizeOptions(**defense.options)  # which says what is wrong with them
+        if defense.function is not None:
+            named_function(defense.function)
+        for seed in range(given.seed, given.seed + given.seeds):
+            named = defense.training(shared, seed, given.delta)
+            whole = options_of(preset, named) if start is None else finetuning_options(named)
+            trainings.append(_Training(defense, seed, folder / TRAININGS_FOLDER, named, whole))
+    if any(one.kind != OWN for one in chosen):
         require_torch("training")
-    check_places(folder, RESULT_FILE)
+    check_places(folder, BENCHES.file)
     with no_empty_directory(folder), sole_use(folder), open_engine(engine) as opened:
-        shown, usual = progress or Silent(), way.options(trainings[0])
+        shown, usual = progress or Silent(), trainings[0].options
         corpora = make_corpora(
             Path(corpus),
             folder,
-            folder / TRAININGS_FOLDER,
             dict.fromkeys(one.does.corpus for one in chosen),
             format=format,
-            planting=planting or PlantOptions(),
+            planting=plan,
             options=given,
             usual=usual,
-            by_user=shared.get(f"{PREFIX}unit") == "user",
             engine=opened,
             progress=shown,
         )
-        run = _BenchRun(folder, way, functions, corpora, opened, shown)
-        bench = run.finished(_begun(corpora, chosen, planting or PlantOptions(), way, usual), trainings)
-        if record is not None:
-            record(bench)
-    return bench
-
-
-def _named(defenses: Defenses) -> tuple[tuple[Defense, ...], dict[str, OwnTraining]]:
-    """The defenses in their order, and the functions of those that are the user's, by their names."""
-    if isinstance(defenses, str):
-        raise InputError(f"defenses are a list of names, got {defenses!r}; put it in a list")
-    functions: dict[str, OwnTraining] = {}
-    found = []
-    for name in defenses:
-        function = defenses[name] if isinstance(defenses, Mapping) else None
-        one = parse_defense(name) if function is None else own_defense(name, OwnTraining.of(function).name)
-        found.append(one)
-        if one.function is not None:
-            functions[one.name] = OwnTraining.of(one.function if function is None else function)
-    return chosen_defenses(found), functions
-
-
-class _Training(NamedTuple):
-    """One training: with which defense and seed, and where its model goes."""
-
-    defense: Defense
-    seed: int
-    directory: Path
-
-    @property
-    def is_ours(self) -> bool:
-        """Whether `train` or `finetune` makes its model."""
-        return self.defense.kind != OWN and self.defense.does.alters is None
-
-
-class _Way(NamedTuple):
-    """How models are trained where a defense changes nothing."""
-
-    preset: str
-    base: Path | None
-    shared: Mapping[str, Any]
-    given: DefenseOptions
-
-    def named(self, one: _Training) -> dict[str, Any]:
-        """The options of a training, by the names that `train` and `finetune` take."""
-        return one.defense.training(self.shared, one.seed, self.given.delta)
-
-    def options(self, one: _Training) -> Any:
-        """The options of a training, checked."""
-        named = self.named(one)
-        return options_of(self.preset, named) if self.base is None else finetuning_options(named)
-
-
-def _begun(
-    corpora: BenchCorpora, defenses: tuple[Defense, ...], planting: PlantOptions, way: _Way, usual: Any
-) -> Bench:
-    """A bench without models."""
-    canaries, given = corpora.planted.canaries, way.given
-    populations = len(planting.repeat) + (len(planting.repeat) > 1)
-    return Bench(
-        corpus_sha256=corpora.sha256,
-        manifest_sha256=canaries.sha256,
-        format=corpora.form.template,
-        defenses=defenses,
-        settings=given,
-        planting=planting,
-        training=msgspec.to_builtins(usual),
-        base=None if way.base is None else base_in(way.base.absolute()),
-        bound_confidence=1.0 - (1.0 - given.confidence) / (populations * given.seeds),
-        most_bits=math.log2(corpora.form.size),
-        canaries=tuple(
-            BenchCanary(canary_id=one.canary_id, copies=one.repetitions, planted=one.planted)
-            for one in canaries
-        ),
-    )
-
-
-class _BenchRun(NamedTuple):
-    """One run of a bench: what is missing is trained and audited, and every finished model is kept."""
-
-    folder: Path
-    way: _Way
-    functions: Mapping[str, OwnTraining]
-    corpora: BenchCorpora
-    engine: Engine
-    progress: Progress
-
-    def finished(self, bench: Bench, trainings: Sequence[_Training]) -> Bench:
-        """Train and audit what is missing, and write after each model."""
-        auditor = Auditor(self.corpora, self.way.given, bench.bound_confidence, self.engine)
-        asked = {(one.defense.name, one.seed) for one in trainings}
-        bench = with_rows(self._with_known(bench, asked, auditor))
-        if not os.path.lexists(self.folder / RESULT_FILE):
-            BENCHES.save(self.folder, bench)  # so that reports see whose the models in `trainings` are
-        seconds: dict[Path, float | None] = {
-            self.folder / TRAININGS_FOLDER / one.folder: one.seconds for one in bench.models
-        }
-        failed: dict[Path, CoalmineError] = {}
-        self._train([one for one in trainings if one.is_ours], seconds, failed)
-        there = {one.folder for one in bench.models}
-        missing = [one for one in trainings if one.directory.name not in there]
-        self.progress.start("Auditing", len(missing))
+        canaries = corpora.planted.canaries
+        [form] = canaries.formats.values()
+        populations = len(plan.repeat) + (len(plan.repeat) > 1)
+        bench = Bench(
+            corpus_sha256=corpora.sha256,
+            manifest_sha256=canaries.sha256,
+            format=form.template,
+            defenses=chosen,
+            settings=given,
+            planting=plan,
+            training={**shared, **msgspec.to_builtins(usual)},
+            base=None if start is None else base_in(start.absolute()),
+            bound_confidence=1.0 - (1.0 - given.confidence) / (populations * given.seeds),
+            most_bits=math.log2(form.size),
+            canaries=tuple(
+                BenchCanary(canary_id=one.canary_id, copies=one.repetitions, planted=one.planted)
+                for one in canaries
+            ),
+        )
+        bench = msgspec.structs.replace(bench, models=_known(folder, bench))
+        BENCHES.save(folder, with_rows(bench))  # so that reports see whose the models in `trainings` are
+        there = {(one.defense, one.seed) for one in bench.models}
+        missing = [one for one in trainings if (one.defense.name, one.seed) not in there]
+        failed = {} if start is not None else _train(missing, corpora, opened, shown)
+        auditor = Auditor(corpora, given, bench.bound_confidence, opened)
+        shown.start("Auditing", len(missing))
         for one in missing:
             try:
                 if one.directory in failed:
                     raise failed[one.directory]
-                model, took = self._made(one, seconds)
-                audited = auditor.audited(model, one.defense, one.seed, one.directory, took)
+                model = _made(one, auditor, start, shown)
+                audited = auditor.audited(model, one.defense, one.seed, one.directory)
                 bench = msgspec.structs.replace(bench, models=(*bench.models, audited))
             except WriteError:
                 raise
             except CoalmineError as problem:
                 without = FailedTraining(defense=one.defense.name, seed=one.seed, problem=str(problem))
                 bench = msgspec.structs.replace(bench, failed=(*bench.failed, without))
-            bench = self._saved(bench)
-            self.progress.advance(1, one.directory.name)
-        self.progress.finish()
-        return self._saved(msgspec.structs.replace(bench, finished=True))
+            BENCHES.save(folder, with_rows(bench))
+            shown.advance(1, one.directory.name)
+        shown.finish()
+        bench = with_rows(msgspec.structs.replace(bench, finished=True))
+        BENCHES.save(folder, bench)
+        if record is not None:
+            record(bench)
+    return bench
 
-    def _saved(self, bench: Bench) -> Bench:
-        """The bench with its rows, as it is now on disk."""
-        order = {one.name: place for place, one in enumerate(bench.defenses)}
-        models = sorted(bench.models, key=lambda one: (order[one.defense], one.seed))
-        bench = with_rows(msgspec.structs.replace(bench, models=tuple(models)))
-        BENCHES.save(self.folder, bench)
-        return bench
 
-    def _with_known(self, bench: Bench, asked: set[tuple[str, int]], auditor: Auditor) -> Bench:
-        """The models that an earlier run of this bench finished; a directory with another bench is refused."""
-        path = self.folder / RESULT_FILE
-        if not os.path.lexists(path):
-            return bench
-        before = BENCHES.alone(path)
-        others = [one for one in before.models if (one.defense, one.seed) not in asked]
-        if others:
-            raise InputError(
-                f"{path} has models of {others[0].defense} with seed {others[0].seed}, which were not asked for now; name all that it has, "
-                "or choose another directory"
-            )
-        known = {one.name: one.function for one in before.defenses}
-        same = all(known.get(one.name, one.function) == one.function for one in bench.defenses)
-        if not same or _question(before) != _question(bench):
-            raise InputError(
-                f"{path} is a bench with other options, or of another corpus; choose another directory, or remove this one"
-            )
-        models = before.models
-        if before.bound_confidence != bench.bound_confidence:
-            models = tuple(auditor.judged_again(one, self.folder / TRAININGS_FOLDER) for one in models)
-        return msgspec.structs.replace(bench, models=models)
+class _Training(NamedTuple):
+    """One training: with which defense and seed, where models go, and the options of `train` or `finetune`: those named, and all."""
 
-    def _train(
-        self,
-        trainings: Sequence[_Training],
-        seconds: dict[Path, float | None],
-        failed: dict[Path, CoalmineError],
-    ) -> None:
-        """Run the trainings that are not done, as `train` and `finetune` do; those that are there are checked."""
-        for name, corpus in self.corpora.by_name.items():
-            own = [one for one in trainings if one.defense.does.corpus == name]
-            if self.way.base is not None:
-                for one in own:
-                    try:
-                        began = time.perf_counter()
-                        tuned = finetune(
-                            self.way.base,
-                            corpus.path,
-                            out=one.directory,
-                            valid=self.corpora.validation,
-                            fields=self.way.given.fields,
-                            progress=self.progress,
-                            engine=self.engine,
-                            **self.way.named(one),
-                        )
-                    except CoalmineError as problem:
-                        failed[one.directory] = problem
-                        continue
-                    if tuned.trained_now:
-                        seconds[one.directory] = time.perf_counter() - began
-            elif own:
-                goals = [
-                    Goal(one.directory, Member(self.way.options(one), None, label=one.directory.name))
-                    for one in own
-                ]
-                try:
-                    trained = reach(
-                        goals,
-                        InMemory(corpus.text),
-                        Ledger(corpus.path.parent),
-                        named=lambda text: f"defend {text.sha256}",
-                        engine=self.engine,
-                        progress=self.progress,
-                    )
-                except SomeFailedError as problem:
-                    trained = problem.complete
-                    failed |= problem.failed
-                seconds |= {one.path: one.seconds for one in trained if one.trained_now}
+    defense: Defense
+    seed: int
+    below: Path
+    named: dict[str, Any]
+    options: Any
 
-    def _made(self, one: _Training, seconds: dict[Path, float | None]) -> tuple[Model, float | None]:
-        """A model, and the seconds that it took to make it."""
-        defense, began = one.defense, time.perf_counter()
-        if defense.kind == OWN:
-            model = _trained_by(self.functions[defense.name], one, self.corpora.planted.path)
-            seconds[one.directory] = time.perf_counter() - began
-            return model, seconds[one.directory]
-        if defense.does.alters is not None:
-            source = one.directory.with_name(f"{NONE}-seed{one.seed}")
-            if not source.is_dir():
-                raise NotMeasurableError(
-                    f"there is no model without a defense and with seed {one.seed} in a directory, which could be changed"
+    @property
+    def directory(self) -> Path:
+        """Where its model goes."""
+        return self.below / f"{self.defense.name.replace('=', '-')}-seed{self.seed}"
+
+
+def _known(folder: Path, bench: Bench) -> tuple[BenchedModel, ...]:
+    """The models that an earlier run of this bench finished; a directory with another bench is refused."""
+    if not os.path.lexists(folder / BENCHES.file):
+        return ()
+    before = BENCHES.alone(folder / BENCHES.file)
+    parts = ("corpus_sha256", "manifest_sha256", "settings", "training", "base")
+    same = all(getattr(before, part) == getattr(bench, part) for part in parts)
+    if not same or not all(one in bench.defenses for one in before.defenses):
+        raise InputError(
+            f"{folder / BENCHES.file} is a bench with other options, of another corpus, or with defenses that are not named now; name all "
+            "that it has, or choose another directory"
+        )
+    return before.models
+
+
+def _train(
+    missing: Sequence[_Training], corpora: BenchCorpora, engine: Engine, progress: Progress
+) -> dict[Path, CoalmineError]:
+    """Train what `train` makes, several at a time; the problems of those that failed. Those that are there are checked."""
+    failed: dict[Path, CoalmineError] = {}
+    for name, corpus in corpora.by_name.items():
+        goals = [
+            Goal(one.directory, Member(one.options, None, label=one.directory.name))
+            for one in missing
+            if one.defense.kind != OWN and one.defense.does.alters is None and one.defense.does.corpus == name
+        ]
+        try:
+            if goals:
+                reach(
+                    goals,
+                    InMemory(corpus.text),
+                    Ledger(corpus.path.parent),
+                    named=lambda text: f"defend {text.sha256}",
+                    engine=engine,
+                    progress=progress,
                 )
-            if defense.does.alters == "unlearn":
-                canaries = self.corpora.planted.path.with_name(MANIFEST_NAME)
-                fields = self.way.given.fields
-                unlearn(source, canaries, one.directory, keep=self.corpora.part, seed=one.seed, fields=fields)
-            else:
-                quantize(source, one.directory, **defense.options)
-            before = seconds.get(source)
-            seconds[one.directory] = None if before is None else before + time.perf_counter() - began
-        return load_model(one.directory), seconds.get(one.directory)
+        except SomeFailedError as problem:
+            failed |= problem.failed
+    return failed
 
 
-def _question(bench: Bench) -> tuple[Any, ...]:
-    """What a bench is about, without the number of seeds, which may grow."""
-    settings = msgspec.structs.replace(bench.settings, seeds=1)
-    return bench.corpus_sha256, bench.manifest_sha256, settings, bench.training, bench.base
+def _made(one: _Training, auditor: Auditor, base: Path | None, progress: Progress) -> Model:
+    """The model of a training, which is made now unless `train` made it."""
+    defense, corpora, fields = one.defense, auditor.corpora, auditor.options.fields
+    if defense.function is not None:
+        try:
+            made = named_function(defense.function)(
+                corpora.planted.path, make_directory(one.directory), one.seed
+            )
+        except ModelError as problem:  # the message of what it raised may quote the corpus
+            raise (problem.__cause__ and foreign_failure(problem.__cause__)) or problem from None
+        if missing_members(made) and not isinstance(made, (str, os.PathLike)):
+            raise ModelError(
+                f"{defense.function} returned {type(made).__name__}; return a model, or where it is"
+            )
+        return cast("Model", load_model(made) if isinstance(made, (str, os.PathLike)) else made)
+    source = one.below / f"{NONE}-seed{one.seed}"
+    if defense.does.alters is not None and not source.is_dir():
+        raise NotMeasurableError(
+            f"there is no model without a defense and with seed {one.seed} in a directory, which could be changed"
+        )
+    if defense.does.alters == "unlearn":
+        canaries = corpora.planted.path.with_name(MANIFEST_NAME)
+        unlearn(source, canaries, one.directory, keep=corpora.part, seed=one.seed, fields=fields)
+    elif defense.does.alters == "quantize":
+        quantize(source, one.directory, **defense.options)
+    elif base is not None:
+        finetune(
+            base,
+            corpora.by_name[defense.does.corpus].path,
+            out=one.directory,
+            valid=corpora.validation,
+            fields=fields,
+            progress=progress,
+            engine=auditor.engine,
+            **one.named,
+        )
+    return cast("Model", load_model(one.directory))
 
 
-def _trained_by(own: OwnTraining, one: _Training, corpus: Path) -> Model:
-    """The model that the user's function makes of a corpus. This runs that code.
+class Auditor(NamedTuple):
+    """What all models of a bench are asked, in the same way; results go beside each model."""
 
-    It is called with the corpus, with a directory that it may write to, and with the seed if it takes three arguments. What it raises is
-    reported with its place, and without its message, which may quote the corpus.
-    """
-    out = make_directory(one.directory)
-    try:
-        inspect.signature(own.train).bind("corpus", "out", 0)
-        arguments: tuple[Any, ...] = (corpus, out, one.seed)
-    except (TypeError, ValueError):
-        arguments = (corpus, out)
-    try:
-        model = own.trained(*arguments)
-    except CoalmineError:
-        raise
-    except Exception as error:
-        problem = foreign_failure(error)
-        if problem is None:
-            raise
-        raise problem from error
-    return model
+    corpora: BenchCorpora
+    options: DefenseOptions
+    bound_confidence: float
+    engine: Engine
+
+    def audited(self, model: Model, defense: Defense, seed: int, directory: Path) -> BenchedModel:
+        """Ask a model everything. What cannot be measured of one does not stop the rest, except for the exposures."""
+        problems: list[str] = []
+
+        def tried(what: str, measure: Callable[[], _Found]) -> _Found | None:
+            try:
+                return measure()
+            except WriteError:
+                raise
+            except CoalmineError as problem:
+                problems.append(f"{what} was not measured: {problem}")
+                return None
+
+        given, corpus = self.options, defense.does.corpus
+        canaries, out = self.corpora.by_name[corpus].canaries, audit_directory(directory)
+        claim = claim_of_model(model.describe())
+        asked = ExposureOptions(method=given.method, confidence=given.confidence, seed=given.seed)
+        exposures = expose(model, canaries, asked, engine=self.engine)
+        exposures.save(out / "exposure")
+        texts = self.corpora.held_out
+        losses = tried("the validation loss", lambda: score_texts(model, texts).tolist())
+        every = tried("extraction", lambda: self._searched(model, canaries, out / "extraction")) or []
+        claimed = {} if claim is None else msgspec.structs.asdict(claim)
+        judged = membership(
+            exposures,
+            delta=claimed.get("delta", given.delta),
+            confidence=self.bound_confidence,
+            seed=given.seed,
+            **{f"claimed_{name}": value for name, value in claimed.items()},
+        )
+        judged.save(make_directory(out / "membership"))
+        whole = judged.settings.claimed_unit == "user"
+        bounds = [one.best.canary if whole else one.best.one_copy for one in judged.populations]
+        planted = {one.canary_id for one in exposures.results if one.planted}
+        searched = [one for one in every if one.canary_id in planted and one.problem is None]
+        return BenchedModel(
+            defense=defense.name,
+            seed=seed,
+            model=model.describe(),
+            corpus=corpus,
+            copies_left=sum(one.times_trained_on for one in canaries if one.planted),
+            loss_bits=None if losses is None else math.fsum(losses) / sum(map(len, texts)),
+            exposures=tuple(map(_limits, exposures.results)),
+            extracted=tuple(one.canary_id for one in searched if one.extracted),
+            searched=len(searched),
+            bound=max((one.low for one in bounds if one is not None and one.low is not None), default=None),
+            privacy=claim,
+            verdict=judged.verdict,
+            problems=tuple(problems),
+        )
+
+    def _searched(self, model: Model, canaries: CanarySet, out: Path) -> list[CanaryExtraction]:
+        """Whether each canary is among as many members as were planted."""
+        planted = sum(canary.planted for canary in canaries)
+        asked = ExtractionOptions(top=max(1, planted), budget=self.options.search)
+        found, extractions = verify_extraction(model, canaries, asked, engine=self.engine)
+        described = framed(model, canaries, writes=True).describe()
+        save_verification(
+            make_directory(out), found, extractions, manifest_sha256=canaries.sha256, model=described
+        )
+        return found
+
+
+def _limits(result: ExposureResult) -> tuple[float, float]:
+    """What is known of an exposure: the value twice, a lower bound and the most that is possible, or anything."""
+    estimate, most = result.estimate, result.most_possible_bits
+    if estimate.value is not None:
+        return estimate.value, estimate.value
+    return (estimate.low or 0.0) if estimate.status == "lower_bound" else 0.0, most

@@ -1,18 +1,18 @@
-"""Defenses by their names: what each changes about the corpus, about the training, or about the trained model."""
+"""The options of `defend`, and defenses by their names: what each changes about the corpus, the training, or the trained model."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
+from coalmine.audits.exposure.estimators import METHODS
+from coalmine.audits.options import CONFIDENCE, SEED, Option, Options
+from coalmine.corpus.files.documents import Fields
 from coalmine.errors import InputError
 from coalmine.models.plugins import PREFIX as FUNCTION
-from coalmine.models.plugins import NamedFunction
-from coalmine.randomness import child_seed
 from coalmine.training.private.options import PREFIX
 
 # Which corpus a model is trained on: the planted one, or what is left of it.
@@ -22,8 +22,8 @@ NONE = "none"
 # The kind of a defense that is a function of the user's.
 OWN = "own"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
-# What a defense decides, or the bench as a whole.
-_DECIDED = ("seed", "holdout", *(f"{PREFIX}{name}" for name in ("epsilon", "noise", "delta")))
+# Options that a defense decides, or the bench as a whole.
+DECIDED = ("seed", "holdout", *(f"{PREFIX}{name}" for name in ("epsilon", "noise", "delta", "seed")))
 # What private training does not take; as options of all trainings they are for the others.
 _NOT_PRIVATE = ("patience", "clip")
 
@@ -44,7 +44,7 @@ class DefenseKind(NamedTuple):
 KINDS: dict[str, DefenseKind] = {
     NONE: DefenseKind(),
     "dropout": DefenseKind("dropout", "0.2"),
-    "weight-decay": DefenseKind("weight_decay", "1e-4"),
+    "weight-decay": DefenseKind("weight_decay", "0.0001"),
     "early-stopping": DefenseKind("patience", "1", whole=True),
     "epochs": DefenseKind("epochs", "2", whole=True),
     "quantize": DefenseKind("values", "256", whole=True, alters="quantize"),
@@ -69,7 +69,7 @@ class Defense(msgspec.Struct, frozen=True, kw_only=True):
     # A name of `KINDS`, or "own" for a function of the user's.
     kind: str
     value: float | None = None
-    # python:module:function, where the user's function was named so.
+    # python:module:function of the user's.
     function: str | None = None
 
     @property
@@ -80,10 +80,8 @@ class Defense(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def options(self) -> dict[str, Any]:
         """The option that it sets, of a training or of what alters a model."""
-        if not self.does.option:
-            return {}
         value = True if self.value is None else int(self.value) if self.does.whole else self.value
-        return {self.does.option: value}
+        return {self.does.option: value} if self.does.option else {}
 
     def training(self, given: Mapping[str, Any], seed: int, delta: float) -> dict[str, Any]:
         """The options of one of its trainings, by the names that `train` and `finetune` take; `given` are those of the bench."""
@@ -91,10 +89,6 @@ class Defense(msgspec.Struct, frozen=True, kw_only=True):
         private = any(name.startswith(PREFIX) for name in changes)
         left_out = [name for name in given if (name in _NOT_PRIVATE if private else name.startswith(PREFIX))]
         named = {name: value for name, value in given.items() if name not in left_out} | changes
-        noise = named.get(f"{PREFIX}seed")
-        if noise is not None:
-            # Another noise for every training.
-            named[f"{PREFIX}seed"] = child_seed(noise, "defend", "noise", self.name, str(seed)) % 2**63
         return {**named, "seed": seed, **({f"{PREFIX}delta": delta} if private else {})}
 
 
@@ -104,21 +98,22 @@ def defenses_in_words() -> str:
     >>> defenses_in_words().split(", ")[:2]
     ['none', 'dropout=0.2']
     """
-    return ", ".join(
-        name if kind.example is None else f"{name}={kind.example}" for name, kind in KINDS.items()
-    )
+    return ", ".join(name if one.example is None else f"{name}={one.example}" for name, one in KINDS.items())
 
 
 def parse_defense(given: str) -> Defense:
     """A defense from the command line: a name, NAME=VALUE, or NAME=python:module:function for a training of the user's.
 
-    >>> parse_defense("mine=python:my_trainer:train").kind, parse_defense("weight-decay=0.0001").name
-    ('own', 'weight-decay=1e-4')
+    >>> parse_defense("mine=python:my_trainer:train").kind, parse_defense("weight-decay=1e-4").name
+    ('own', 'weight-decay=0.0001')
     """
     name, equals, text = given.partition("=")
-    if equals and text.startswith(FUNCTION):
-        NamedFunction.parse(text)  # which says what is wrong with it
-        return own_defense(name, text)
+    if text.startswith(FUNCTION):
+        if _NAME.fullmatch(name) is None or (name in KINDS and name != NONE):
+            raise InputError(
+                f"a training of yours needs a name of its own, of letters, digits, - and _, got {name!r}; choose another"
+            )
+        return Defense(name=name, kind=OWN, function=text)
     kind = KINDS.get(name)
     if kind is None or (equals and kind.example is None):
         raise InputError(
@@ -127,35 +122,13 @@ def parse_defense(given: str) -> Defense:
     if kind.example is None:
         return Defense(name=name, kind=name)
     try:
-        value = float(text)
+        value = float(int(text) if kind.whole else float(text))
     except ValueError:
-        value = math.nan
-    if not math.isfinite(value) or value < 0 or (kind.whole and value != int(value)):
+        value = -1.0
+    if not 0 <= value < float("inf"):
         what = "a whole number" if kind.whole else "a number of at least 0"
-        raise InputError(
-            f"the defense {name} takes {what}, such as {name}={kind.example}, got {given!r}; give one"
-        )
-    return Defense(name=f"{name}={_shown(value)}", kind=name, value=value)
-
-
-def own_defense(name: str, function: str | None = None) -> Defense:
-    """A defense that is a function of the user's; with the name `none` it is what the others are compared with.
-
-    >>> own_defense("mine").name
-    'mine'
-    """
-    if _NAME.fullmatch(name) is None or (name in KINDS and name != NONE):
-        raise InputError(
-            f"a training of yours needs a name of its own, of letters, digits, - and _, got {name!r}; choose another"
-        )
-    return Defense(name=name, kind=OWN, function=function)
-
-
-def _shown(value: float) -> str:
-    if not 0 < value < 1e-3:
-        return f"{value:g}"
-    digits, _, exponent = f"{value:e}".partition("e")
-    return f"{digits.rstrip('0').rstrip('.')}e{int(exponent)}"
+        raise InputError(f"the defense {name} takes {what}, such as {name}={kind.example}, got {given!r}")
+    return Defense(name=f"{name}={value:g}", kind=name, value=value)
 
 
 def chosen_defenses(given: Sequence[Defense]) -> tuple[Defense, ...]:
@@ -165,22 +138,39 @@ def chosen_defenses(given: Sequence[Defense]) -> tuple[Defense, ...]:
     ['none', 'dedup']
     """
     names = [one.name for one in given]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise InputError(f"the defense {twice} was named twice; name each once")
-    if names in ([], [NONE]):
+    if set(names) <= {NONE} or len(set(names)) < len(names):
         raise InputError(
-            f"a bench needs at least one defense besides {NONE}; known are {defenses_in_words()}"
+            f"a bench needs at least one defense besides {NONE}, and each once; known are {defenses_in_words()}"
         )
     baseline = [one for one in given if one.name == NONE] or [Defense(name=NONE, kind=NONE)]
     return (*baseline, *(one for one in given if one.name != NONE))
 
 
-def check_shared(training: Mapping[str, Any], defenses: Sequence[Defense]) -> None:
-    """Refuse options of all trainings that are not for the user to choose, or that none of these defenses takes."""
-    for name in training:
-        private = any(option.startswith(PREFIX) for one in defenses for option in one.options)
-        if name in _DECIDED or (name.startswith(PREFIX) and not private):
-            raise InputError(
-                f"{name} is not an option of all trainings of this bench: the defenses decide it, such as dp=8; leave it out"
-            )
+class DefenseOptions(Options, frozen=True, kw_only=True):
+    """How defenses are compared; `settings` in defenses.json. The first training has the seed, and the others those after it.
+
+    >>> DefenseOptions(seeds=1).holdout
+    0.05
+    """
+
+    seeds: Annotated[int, Option("Models per defense, each with a seed of its own.", least=1)] = 3
+    holdout: Annotated[float, Option("Share of documents held out, for validation.")] = 0.05
+    method: Annotated[str, Option("How exposure is measured, as in `coalmine expose`.")] = "auto"
+    search: Annotated[int, Option("Expansions that searching for canaries may spend.", least=1)] = 50_000
+    delta: Annotated[float, Option("The delta of private training, and of the audited epsilon.")] = 1e-9
+    confidence: Annotated[float, CONFIDENCE] = 0.95
+    seed: Annotated[int, SEED] = 0
+    fields: Fields = Fields()
+
+    def check(self) -> None:
+        """Reject values that no bench can have."""
+        from coalmine.statistics.scores import checked_confidence, checked_count, checked_delta
+
+        checked_count(self.seeds, "seeds")
+        checked_count(self.search, "search")
+        checked_delta(self.delta)
+        checked_confidence(self.confidence)
+        self._require(0 < self.holdout < 1, "holdout", "above 0 and below 1")
+        self._require(self.method in METHODS, "method", f"one of {', '.join(METHODS)}")
+        if self.fields.source is not None:
+            raise InputError("defenses are compared on single texts; name the target as the text field")
