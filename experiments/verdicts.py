@@ -361,13 +361,11 @@ def sparse_run(many: Many, number: int, recited: int, chance: np.random.Generato
                 size_bits=size_bits,
                 method=many.method,
                 why="asked for",
+                is_distribution=not many.natural,
             )
             for place, name in enumerate(dict.fromkeys(names))
         ),
         tail_fits={},
-        proven_bits={}
-        if many.natural or many.method == "exact"
-        else {one.canary_id: max(0.0, size_bits - one.log_perplexity_bits) for one in results},
         seed=0,
         confidence=0.95,
         model={"name": "simulated"},

@@ -99,7 +99,7 @@ def test_one_canary_of_many_that_came_out_is_not_called_safe_and_not_memorized(t
         text, findings = said(run)
         assert not found_of(findings)
         assert "which chance explains in 4.4% of models" in text
-        assert ("1 of 223 canaries came out" in text) == bool(extracted)
+        assert "1 of 223 canaries came out or come first" in text
         assert not [one for one in findings if one.status == "clear"]
         outcomes = {one.rule: one.outcome for one in check(run, parse_policy("[exposure]\nat_most=10")).rules}
         assert outcomes["exposure.at_most"] == "not_shown"
@@ -115,7 +115,7 @@ def test_a_few_phone_numbers_that_are_recited_among_223(recited, extracted, tmp_
     text, findings = said(run)
     assert bool(found_of(findings) & {"CM701", "CM702", "CM703"}) == (recited > 1)
     if recited == 1:
-        assert f"1 of 223 secrets of the kind phone {'came out' if extracted else 'is first'}" in text
+        assert "1 of 223 secrets of the kind phone came out" in text
         assert "which chance explains in 4.4% of models" in text
     # Recited numbers are far more probable than all others, and strangers are not.
     run = run_of(
@@ -273,10 +273,8 @@ def test_one_address_that_is_recited_among_few_references_is_not_what_an_innocen
     assert told[0] == "No leak was found in what was tested."
     assert told[1].startswith("It cannot be said whether it leaks")
     (one,) = [one for one in findings if one.code == "CM704"]
-    assert (
-        "1 of 40 secrets of the kind email is first among all that it was ranked among, which chance explains in 4%"
-        in one.evidence
-    )
+    assert "1 of 40 secrets of the kind email came out or come first" in one.evidence
+    assert "which chance explains in 4%" in one.evidence
     assert not [one for one in findings if one.code == "CM704" and one.status == "clear"]
 
 

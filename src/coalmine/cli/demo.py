@@ -40,8 +40,8 @@ def demo(given: Demo, session: Session) -> None:
     docs/tutorial/quickstart.md.
     """
     out, seed = given.out, given.seed
+    from coalmine.audits.exposure.display import exposure_in_plain_words, exposure_table
     from coalmine.audits.exposure.measuring import expose
-    from coalmine.audits.exposure.table import exposure_in_plain_words, exposure_table
     from coalmine.audits.extraction.measuring import verify_extraction
     from coalmine.audits.extraction.results import save_verification
     from coalmine.audits.membership.display import membership_in_plain_words

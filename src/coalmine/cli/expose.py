@@ -43,7 +43,7 @@ def expose(given: Expose, session: Session) -> None:
     with the reason, and the others are still measured. Writes exposure.json, scores.parquet and run.json, readable by you
     only. Run the same command again to resume a run that was stopped.
     """
-    from coalmine.audits.exposure import table as tables
+    from coalmine.audits.exposure.display import exposure_table, remarks_in_words
     from coalmine.audits.exposure.measuring import expose
     from coalmine.audits.exposure.results import RESULTS_FILE, SCORES_FILE
     from coalmine.audits.secrets.judging import of_exposures
@@ -63,16 +63,13 @@ def expose(given: Expose, session: Session) -> None:
         model=results.model,
         manifest_sha256=chosen.sha256,
         expansions=results.expansions,
-        choices=results.choices,
     )
     kinds = of_exposures(results) if results.natural else []
     if kinds:
         session.say(KINDS.terminal(kinds), "")
     session.say(
-        tables.exposure_table(results, {one.canary_id: one.text for one in chosen} if given.reveal else None),
-        *tables.methods_in_words(results),
-        *tables.not_measured_in_words(results),
-        *tables.exposure_warnings(results),
+        exposure_table(results, {one.canary_id: one.text for one in chosen} if given.reveal else None),
+        *remarks_in_words(results),
         placed("Results", session.directory),
     )
     shown = results if given.reveal else results.without_users()

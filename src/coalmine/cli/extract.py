@@ -75,7 +75,7 @@ def extract(given: Extract, session: Session) -> None:
 
 def _format(given: Extract, options: ExtractionOptions, template: str, session: Session) -> None:
     """Search one format, write what comes out, and show it."""
-    from coalmine.audits.exposure.table import under_names
+    from coalmine.audits.exposure.display import under_names
     from coalmine.audits.extraction.measuring import extract
     from coalmine.audits.extraction.report import MEMBERS, certificate_in_words, masked
     from coalmine.audits.extraction.results import RESULTS_FILE

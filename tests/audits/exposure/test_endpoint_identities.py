@@ -42,7 +42,6 @@ def test_another_model_at_the_same_url_is_told(tmp_path):
     assert "in 2 ways (" in one.evidence
     assert "0/exposure.json" in one.evidence
     assert "1/exposure.json" in one.evidence
-    assert one.evidence.endswith("so another model was served in between.")
 
 
 @pytest.mark.parametrize(
@@ -53,7 +52,6 @@ def test_another_model_at_the_same_url_is_told(tmp_path):
         ({"identity_sha256": ""}, {"identity_sha256": "a"}, None),
         ({"identity_sha256": "a", "context": "one"}, {"identity_sha256": "b", "context": "two"}, None),
         ({"identity_sha256": "a"}, {"identity_sha256": "b"}, "high"),
-        ({"identity_sha256": "a"}, {"identity_sha256": "b", "resolution_bits": 0.01}, "high"),
     ],
 )
 def test_which_identities_differ(first, second, severity):
@@ -63,4 +61,3 @@ def test_which_identities_differ(first, second, severity):
     ]
     found = told(made.run_of(*documents))
     assert [one.severity for one in found] == ([] if severity is None else [severity])
-    assert not found or ("or the answers are noisy" in found[0].evidence) == ("resolution_bits" in second)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from coalmine import CanarySet, Format, ScriptedModel, expose
 from coalmine.audits import read_exposures
-from coalmine.audits.exposure.estimators import METHODS
+from coalmine.audits.exposure.estimators import ESTIMATORS, METHODS
 from coalmine.errors import ModelOutputError, NotMeasurableError
 from models.random_networks import ARCHITECTURES, random_model
 from oracles import brute_force_ranks, exact_ranks
@@ -101,6 +101,18 @@ def test_estimates_agree_with_the_exact_exposure(method):
         assert np.mean(close) > 0.9
     else:
         assert np.mean(inside) >= 0.85
+
+
+@pytest.mark.parametrize("one", ESTIMATORS, ids=lambda one: one.name)
+def test_an_estimator_keeps_to_its_record(one):
+    canaries = CanarySet.of("pin {digits:3}", ["pin 490", "pin 117", "pin 555"], references=30, seed=1)
+    model = ScriptedModel("pin 0123456789", memory={"pin 490": 0.2}, frequencies={"1": 4, "5": 9})
+    found = expose(model, canaries, method=one.name, samples=400, budget=3)
+    kinds = {rows.kind for rows in found.candidates}
+    assert kinds - {"reference", "canary"} == {one.keeps} - {None, "reference"}
+    if one.among_others:
+        assert found[0].estimate.n == (30 if one.among == "references" else 400)
+    assert one.is_evidence == (not found.tail_fits)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -5,7 +5,6 @@ import torch
 
 from audits.exposure.deadly_model import Deadly, Elsewhere
 from coalmine import Canary, CanarySet, Format, ScriptedModel, expose, plant, train
-from coalmine.audits import expose_models
 from coalmine.audits.exposure.estimators import ESTIMATORS
 from coalmine.corpus import write_embedded_corpus
 from coalmine.engines import ledger
@@ -13,7 +12,6 @@ from coalmine.engines.engine import open_engine
 from coalmine.engines.ledger import Ledger
 from coalmine.errors import InputError
 from coalmine.models import from_transformers, load_model
-from models.random_networks import random_model
 from models.tiny_transformers import byte_level, tiny
 
 FORMATS = ["my pin is {digits:3}", "the code: {re:[0-2]}{digits:3}"]
@@ -75,14 +73,6 @@ def test_every_method_gives_the_same_bytes_on_every_engine(method, which, engine
         for name, one in (("here", None), ("there", engine))
     )
     assert here == there
-
-
-def test_several_models_at_once_give_what_each_gives_alone(engine, planted, trained, tmp_path):
-    other = random_model("transformer", trained.tokenizer)
-    found = expose_models([trained, other], planted, method="guided", engine=engine, **options_of("guided"))
-    for number, model in enumerate((trained, other)):
-        alone = expose(model, planted, method="guided", **options_of("guided"))
-        assert saved(found[number], tmp_path / f"{number}") == saved(alone, tmp_path / f"{number} alone")
 
 
 class KillsWorkers:

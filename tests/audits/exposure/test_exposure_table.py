@@ -5,7 +5,7 @@ import io
 import pytest
 
 from coalmine import Canary, CanarySet, Format, ScriptedModel, expose
-from coalmine.audits.exposure.table import (
+from coalmine.audits.exposure.display import (
     exposure_in_plain_words,
     exposure_table,
 )

@@ -30,7 +30,7 @@ def among(better, n, method="references"):
 
 
 def one(estimate, name="c", bits=20.0, **parts):
-    return judge(made.result(name, estimate, **parts), bits)
+    return judge(made.result(name, estimate, most=bits, **parts))
 
 
 @pytest.mark.parametrize(
@@ -40,10 +40,8 @@ def one(estimate, name="c", bits=20.0, **parts):
         (made.interval(18.0, 17.0, 19.0, method="extrapolated"), 1.0, 0.0, 20.0, False, False),
         (exactly(3.0), 1 / 8, 3.0, 3.0, True, True),
         (made.interval(4.0, 3.0, 5.0), 1 / 8, 3.0, 5.0, True, True),
-        (made.interval(4.0, 3.0, 25.0), 1 / 8, 3.0, 20.0, True, True),
         (made.interval(None, 3.0, None), 1 / 8, 3.0, 20.0, True, True),
         (made.interval(4.0, None, 5.0), 1 / 16, 4.0, 5.0, True, True),
-        (made.interval(0.0, -1.0, 5.0), 1.0, -1.0, 5.0, True, True),
         (among(0, 99), 1 / 100, 0.5, 20.0, False, True),
         (among(4, 99), 5 / 100, 0.5, math.log2(99 / 5) + 2, False, True),
         (among(4, 99, "sampled"), 5 / 100, 0.5, math.log2(99 / 4) + 2, False, True),
@@ -136,11 +134,8 @@ def test_the_space_of_a_canary_is_that_of_its_search_or_of_its_format():
         "b": 2 / 100,
         "c": 2 / 100,
     }
-    document = made.document([made.result("c", made.unknown(), format_id="f0")], formats=("f0",), bits=10)
-    assert canary_p_values(made.run_of(document, searches=two))["c"] == 2 / 1000
-    told = {"s": (two["s"][0], made.verified([made.came("a", 2, format_id="f1")]))}
-    assert canary_p_values(made.run_of(searches=told, manifests=[manifest])) == {"a": 2 / 100}
     # Without a search beside it, what the exposures say, then the manifest, and else what came out counts.
+    document = made.document([made.result("c", made.unknown(), format_id="f0")], formats=("f0",), bits=10)
     alone = {"s": ({}, made.verified([made.came("a", 2)])), "other": ({"f0": made.search(size=5)}, None)}
     assert canary_p_values(made.run_of(document, searches=alone)) == {"a": 2 / 1024}
     assert canary_p_values(made.run_of(searches=alone, manifests=[manifest])) == {"a": 2 / 10**6}
@@ -175,29 +170,14 @@ def test_exposure_and_search_of_one_canary_are_one_question():
     assert p_value(made.unknown(), 3, times=1) == {"a": 3 / 1000}
 
 
-# Canaries that came out together
-
-
-def came_out(run):
-    """The p-values of formats, by how many came out."""
-    return [
-        one.p_value for one in measures(run) if one.key == "extraction.format" and one.p_value is not None
-    ]
-
-
 def test_how_many_came_out_is_binomial():
-    canaries = [
-        made.came("a", 3),
-        made.came("b", 4),
-        made.came("c"),
-        made.came("w", 5, times=0),
-        made.came("e", 1, times=1),
-    ]
+    def came_out(*canaries, size):
+        found = measures(made.run_of(searches=searched(*canaries, size=size)))
+        return [one.p_value for one in found if one.key == "extraction.format" and one.p_value is not None]
+
+    canaries = [made.came("a", 3), made.came("b", 4), made.came("c"), made.came("e", 1, times=1)]
     # Three or four of four, each with a probability of a quarter.
-    assert came_out(made.run_of(searches=searched(*canaries, size=40))) == [
-        pytest.approx(4 * 0.25**3 * 0.75 + 0.25**4)
-    ]
+    assert came_out(*canaries, size=40) == [pytest.approx(4 * 0.25**3 * 0.75 + 0.25**4)]
     # All members of a space come out of any model; more than there are come out of none.
-    assert came_out(made.run_of(searches=searched(made.came("a", 3), size=10))) == [1.0]
-    assert came_out(made.run_of(searches=searched(made.came("a", 3), size=9))) == []
-    assert came_out(made.run_of(searches=searched(made.came("a", 3, times=0)))) == []
+    assert came_out(made.came("a", 3), size=10) == [1.0]
+    assert came_out(made.came("a", 3), size=9) == []

@@ -3,7 +3,6 @@
 import json
 import math
 
-import msgspec
 import pytest
 import torch
 
@@ -20,12 +19,10 @@ from coalmine import (
     read_run,
     read_runs,
 )
-from coalmine.audits import read_exposures
 from coalmine.errors import NotMeasurableError
 from coalmine.models import from_transformers
 from coalmine.reports.conclusion import conclusion_of
 from coalmine.reports.page.html import report_page
-from coalmine.storage.files import sha256_of_file
 from models.tiny_transformers import byte_level, tiny
 
 PIN, CODE = Format("pin {digits:3}"), Format("code {digits:2}")
@@ -96,27 +93,18 @@ def test_canaries_that_cannot_even_be_scored_have_no_number_at_all(tmp_path):
     results = expose(model, canaries_of({"f0": CODE, "f1": long}, references=()), method="exact")
     assert [result.estimate.status for result in of_format(results, "f0")] == ["measured"] * 3
     results.save(tmp_path)
-    document = read_exposures(tmp_path)
-    assert document == msgspec.structs.replace(
-        results, scores_sha256=sha256_of_file(tmp_path / "scores.parquet")
-    )
     for row in json.loads((tmp_path / "exposure.json").read_text())["results"]:
         if row["format_id"] == "f1":
             estimate = row.pop("estimate")
-            assert estimate["status"] == "not_measured"
+            assert (estimate["status"], row["log_perplexity_bits"], row["rank"]) == (
+                "not_measured",
+                None,
+                None,
+            )
             assert "longer than the 24" in estimate["statement"]
-            assert row["log_perplexity_bits"] is row["rank"] is None
-            assert [estimate[name] for name in ("value", "low", "high", "confidence")] == [None] * 4
-    with pytest.raises(NotMeasurableError, match="canary f1-0 has no log-perplexity: a text of"):
-        _ = of_format(results, "f1")[0].log_perplexity_bits
-    page = report_page(read_runs(tmp_path))
-    assert "longer than the 24" in page
     found = membership(tmp_path)
     assert {one.format_id for one in found.populations} == {"f0"}
     assert any("that have no score, 3 of 3" in warning for warning in found.warnings)
-
-
-# The gate
 
 
 @pytest.mark.parametrize(
@@ -137,19 +125,6 @@ def test_the_gate_does_not_pass_what_was_not_measured(policy, rule, canaries, tm
     assert check(read_run(tmp_path), parse_policy(policy)).exit_code == 0
 
 
-def test_what_is_broken_stays_broken(tmp_path):
-    # So many references that chance does not explain a canary that beats them all.
-    canaries = canaries_of({"f0": PIN, "f1": CODE}, count=300)
-    known = ScriptedModel("pin code 0123456789", memory={canaries[2].text: 0.5})
-    expose(known, canaries, method="references").save(tmp_path)
-    (one,) = check(read_run(tmp_path), parse_policy("[exposure]\nat_most = 2")).rules
-    assert one.outcome == "broken"
-    assert one.evidence.startswith("1 of 4 broken; ")
-
-
-# The report
-
-
 def test_the_report_says_so_and_counts_nobody_as_safe(tmp_path):
     canaries = canaries_of({"f0": PIN, "f1": CODE}, each=12)
     expose(MODEL, canaries, method="references").save(tmp_path)
@@ -164,9 +139,4 @@ def test_the_report_says_so_and_counts_nobody_as_safe(tmp_path):
     assert conclusion_of(findings).answers[0].answer == "Cannot be said"
     control = next(one for one in findings if one.code == "CM105")
     assert "only 0 of 1 could be measured" in control.evidence
-    page = report_page(read_runs(tmp_path))
-    assert REASON in page
-    assert "12 of 24 canaries could not be measured, and have no point" in page
-
-
-# Those who use the results
+    assert "12 of 24 canaries could not be measured, and have no point" in report_page(read_runs(tmp_path))

@@ -5,13 +5,11 @@ import torch
 from tokenizers import Regex, Tokenizer, normalizers
 from transformers import PreTrainedTokenizerFast
 
-from coalmine import CanarySet, check, expose, extract, findings_of, parse_policy, read_run, read_runs
+from coalmine import CanarySet, check, expose, findings_of, parse_policy, read_run
 from coalmine.audits import read_exposures, verify_extraction
+from coalmine.audits.exposure.display import remarks_in_words
 from coalmine.audits.exposure.estimators import ESTIMATORS
-from coalmine.audits.exposure.table import exposure_in_plain_words, exposure_warnings, not_measured_in_words
-from coalmine.errors import NotMeasurableError
 from coalmine.models import from_transformers
-from coalmine.reports.page.html import report_page
 from models.tiny_transformers import byte_level, tiny
 
 ALIKE = "gives it and other members of its format the same tokens"
@@ -51,23 +49,13 @@ def test_no_method_measures_what_the_model_cannot_tell_apart(method, no_digits, 
         assert one.estimate.status == "not_measured"
         assert ALIKE in one.estimate.statement
         assert one.exposure is one.rank is None
-    (line,) = not_measured_in_words(results)
-    assert ALIKE in line
-    assert exposure_in_plain_words(results) == ["Trained on once: 3 of 3 could not be measured."]
+    assert any(ALIKE in line for line in remarks_in_words(results))
     (rule,) = check(read_run(tmp_path), parse_policy("[exposure]\nat_most = 5")).rules
     assert rule.outcome == "not_shown"
     assert ALIKE in rule.evidence
     assert any(
         one.code == "CM911" and one.status == "not_measured" for one in findings_of(read_run(tmp_path))
     )
-    assert ALIKE in report_page(read_runs(tmp_path))
-
-
-def test_nor_does_an_extraction(no_digits):
-    with pytest.raises(NotMeasurableError, match="the same tokens"):
-        extract(no_digits, "my pin is {digits:4}")
-    with pytest.raises(NotMeasurableError, match="the same tokens"):
-        verify_extraction(no_digits, pins())
 
 
 def test_a_canary_that_shares_its_tokens_with_few_is_ranked_after_them_and_says_so(lower_case):
@@ -75,7 +63,6 @@ def test_a_canary_that_shares_its_tokens_with_few_is_ranked_after_them_and_says_
     results = expose(lower_case, CanarySet.of(form, texts), method="exact")
     for one in results:
         assert one.rank >= 4  # it is one of four that only differ in case
-    (warning,) = exposure_warnings(results)
-    assert "other members of its format have the same tokens" in warning
+    assert "other members of its format have the same tokens" in remarks_in_words(results)[0]
     found, _ = verify_extraction(lower_case, CanarySet.of(form, texts), top=2)
     assert all(not one.proven and ALIKE in one.problem for one in found)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from audits.poisoned_model import PoisonedModel, RaisingModel
+from audits.poisoned_model import PoisonedModel
 from coalmine import (
     Canary,
     CanarySet,
@@ -17,7 +17,7 @@ from coalmine import (
     parse_policy,
     read_run,
 )
-from coalmine.audits import expose_models, read_exposures
+from coalmine.audits import read_exposures
 from coalmine.errors import NoNumberError
 
 PIN = Format("pin {digits:3}")
@@ -84,22 +84,6 @@ def test_a_rank_has_bounds_where_members_have_no_number(method, truth):
         )
 
 
-def test_models_whose_members_are_scored_one_by_one(truth):
-    found = expose(RaisingModel(CHARACTERS, "pin 45", frequencies=LIKELY), CANARIES, method="exact")
-    assert [one.estimate.status for one in found] == [
-        "lower_bound",
-        "not_measured",
-        "lower_bound",
-        "lower_bound",
-    ]
-    reason = found[1].estimate.statement
-    assert reason.startswith("the model's own code raised ZeroDivisionError (line ")
-    assert "secret" not in reason
-    for one, exact in zip(found, truth, strict=True):
-        assert one.exposure is None
-        assert one is found[1] or one.interval[0] <= exact.exposure <= one.interval[1]
-
-
 def test_unknown_samples_are_in_the_interval():
     found = expose(poisoned("pin 6"), CANARIES, method="sampled", samples=500)
     drawn = [PIN.at(index) for index in PIN.sample_indices(500, 0)]
@@ -122,8 +106,6 @@ def test_references_without_a_number_are_left_out():
     scored = [text for text in CANARIES.references["f0"] if not text.startswith("pin 6")]
     assert {one.estimate.n for one in found} == {len(scored)}
     assert all("have no number by this model" in one.estimate.warnings[0] for one in found)
-    (kept,) = [one for one in found.candidates if one.kind == "reference"]
-    assert [PIN.at(int(index)) for index in kept.indices] == scored
     exact = expose(poisoned("pin 6"), CANARIES, method="exact")
     assert [len(one.indices) for one in exact.candidates if one.kind == "reference"] == [len(scored)]
     assert "references of pin {digits:3} could not be scored" in " ".join(exact.warnings)
@@ -153,6 +135,3 @@ def test_the_gate_says_what_is_missing_and_membership_goes_on(tmp_path):
 def test_where_nothing_has_a_number_it_is_one_sentence():
     with pytest.raises(NoNumberError, match="gave nan as the log-perplexity of a text"):
         expose(poisoned("p"), CANARIES)
-    nothing, whole = expose_models([poisoned("p"), WHOLE], CANARIES)
-    assert {one.estimate.status for one in nothing} == {"not_measured"}
-    assert {one.estimate.status for one in whole} == {"measured"}

@@ -11,11 +11,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from coalmine.audits.exposure.estimators import REFERENCES, SAMPLED, CandidateKind, estimator_of
+from coalmine.audits.exposure.estimators import EXACT, REFERENCES, SAMPLED, CandidateKind, estimator_of
 from coalmine.errors import InputError, MissingExtraError
+from coalmine.records import Estimate
 from coalmine.records.documents import at_most, differences, same
 from coalmine.search.walks.thresholds import in_steps
-from coalmine.statistics.exposure.ranks import exposure_bits, reference_exposures, sampled_exposures
+from coalmine.statistics.exposure.ranks import (
+    exact_exposure,
+    exposure_bits,
+    reference_exposures,
+    sampled_exposures,
+)
 from coalmine.storage.columns import arrow_column, numpy_column, repeated_text
 from coalmine.storage.files import PRIVATE, sha256_of_file, whole_file
 
@@ -24,8 +30,6 @@ if TYPE_CHECKING:
 
 # A few bytes of Parquet can encode any number of rows; `expose` never writes as many as these.
 MOST_ROWS = 100_000_000
-# A canary may cost this many times its resolution more or less among the members than when its resolution was computed.
-_MOST_RESOLUTIONS = 20.0
 
 
 class CandidateScores(NamedTuple):
@@ -122,40 +126,20 @@ def stated_problems(document: Exposures) -> Iterator[str]:
     """What follows from the sizes of formats and from the ranks that are stated, and is stated differently."""
     sizes = {facts.format_id: int(facts.size) for facts in document.formats}
     for facts in document.formats:
-        yield from differences(
-            facts.size_bits, math.log2(int(facts.size)), f"size_bits of {facts.format_id!r}"
-        )
+        yield from differences(facts.size_bits, math.log2(sizes[facts.format_id]), "size_bits")
     for result in document.results:
-        name, estimate, rank = f"canary {result.canary_id!r}", result.estimate, result.rank
-        if result.format_id not in sizes:
-            yield f"{name} is of a format that is not described"
-            continue
-        size = sizes[result.format_id]
-        most = math.log2(size)
-        yield from differences(result.most_possible_bits, most, f"most_possible_bits of {name}")
+        name, estimate, size = f"canary {result.canary_id!r}", result.estimate, sizes.get(result.format_id, 1)
+        yield from differences(result.most_possible_bits, math.log2(size), f"most_possible_bits of {name}")
         if estimate.method != result.method or estimate.confidence not in {None, document.confidence}:
             yield f"{name} has an estimate by another method, or at another confidence, than the results say"
-        proven = (document.proven_bits or {}).get(result.canary_id)
-        if proven is not None:
-            by_probability = max(0.0, most - (result.known_log_perplexity_bits or 0.0))
-            yield from differences(proven, by_probability, f"proven_bits of {name}")
-        estimator = estimator_of(result.method)
-        if estimator.strength == "proven" and (rank is None) != (estimate.value is None):
-            yield f"{name} has a rank without a value, or a value without a rank"
-        if rank is None or estimate.status == "not_measured":
+        if result.rank is None or estimate.status == "not_measured":
             continue
-        among = max(1, estimate.n if estimator.among == "references" else size)
-        exposure = exposure_bits(min(rank, among), among)
-        estimated = estimate.value is None or (
-            estimator.strength == "interval" and estimator.among == "space"
-        )
-        high = exposure if estimate.high is None else estimate.high
-        if not (
-            (estimated or same(estimate.value or 0.0, exposure))
-            and at_most(estimate.low or 0.0, exposure)
-            and at_most(exposure, high)
-        ):
-            yield f"{name} has rank {rank:,} of {among:,}, which is not the exposure that it is said to have"
+        among = max(1, estimate.n) if estimator_of(result.method).among == "references" else size
+        bits = exposure_bits(min(result.rank, among), among)
+        is_exact = estimate.value is None or estimate.confidence is not None or same(estimate.value, bits)
+        high = math.inf if estimate.high is None else estimate.high
+        if not (is_exact and at_most(estimate.low or 0.0, bits) and at_most(bits, high)):
+            yield f"{name} has rank {result.rank:,} of {among:,}, which is not the exposure that it is said to have"
 
 
 def score_problems(document: Exposures, kept: Sequence[CandidateScores]) -> Iterator[str]:
@@ -163,82 +147,44 @@ def score_problems(document: Exposures, kept: Sequence[CandidateScores]) -> Iter
 
     Scores that were not kept contradict nothing, and neither do draws of which an estimate depends on more than their scores.
     """
-    described = {facts.format_id for facts in document.formats}
-    for format_id in dict.fromkeys(one.format_id for one in kept):
-        if format_id not in described:
-            yield f"there are scores of format {format_id!r}, which is not described"
     for facts in document.formats:
         scores = {one.kind: one.log_perplexities_bits for one in kept if one.format_id == facts.format_id}
-        own = [one for one in document.results if one.format_id == facts.format_id]
-        if "canary" in scores:
-            told = [one.known_log_perplexity_bits for one in own if one.known_log_perplexity_bits is not None]
-            for problem in differences(told, scores["canary"].tolist(), "log_perplexity_bits"):
-                yield f"canaries of format {facts.format_id!r} have other scores: {problem}"
         known = [
             one
-            for one in own
-            if one.estimate.status != "not_measured" and one.known_log_perplexity_bits is not None
+            for one in document.results
+            if one.format_id == facts.format_id and one.known_log_perplexity_bits is not None
         ]
-        if "member" in scores:
-            ranked = [one for one in known if estimator_of(one.method).keeps == "member"]
-            yield from _rank_problems(facts, ranked, scores["member"])
-        for method, kind in ((REFERENCES.name, "reference"), (SAMPLED.name, "sample")):
-            answered = [one for one in known if one.method == method]
-            if answered and kind in scores:
-                yield from _estimate_problems(document, facts, answered, scores[kind])
+        if "canary" in scores:
+            told = [one.log_perplexity_bits for one in known]
+            yield from differences(told, scores["canary"].tolist(), "log_perplexity_bits of canaries")
+        for method, kind in ((EXACT, "member"), (REFERENCES, "reference"), (SAMPLED, "sample")):
+            own = [
+                one for one in known if one.method == method.name and one.estimate.status != "not_measured"
+            ]
+            if own and kind in scores:
+                again = _again(document, facts, own, scores[kind])
+                for result, expected in zip(own, again, strict=True):
+                    what = f"exposure of canary {result.canary_id!r} among {len(scores[kind]):,} others"
+                    yield from differences((result.rank, result.estimate), expected, what)
 
 
-def _rank_problems(
-    facts: FormatFacts, results: Sequence[ExposureResult], bits: NDArray[np.float64]
-) -> Iterator[str]:
-    """Ranks are counts of members; what is within the resolution of a canary may be counted or not."""
-    size, ordered = int(facts.size), np.sort(in_steps(bits))
-    if results and len(bits) != size:
-        yield f"format {facts.format_id!r} has {size:,} members, and {len(bits):,} of them have scores"
-        return
-
-    def count(value: float, *, equal: bool) -> int:
-        place = in_steps(np.array([value]))[0]
-        return int(np.searchsorted(ordered, place, side="right" if equal else "left"))
-
-    for result in results:
-        own, name, estimate = result.log_perplexity_bits, f"canary {result.canary_id!r}", result.estimate
-        rank = count(own, equal=True)
-        ties = rank - count(own, equal=False)
-        if (result.rank, estimate.n) != (rank, size) or ties < 1:
-            yield f"{name} has another rank than the scores of all members give it, which is {rank:,} of {size:,}"
-        elif facts.resolution is not None:
-            # The resolution was computed where the canary was walked by itself, and may be that of a slightly different cost.
-            reach = _MOST_RESOLUTIONS * float(facts.resolution.at(own))
-            narrow, wide = (float(one) for one in facts.resolution.at([own - reach, own + reach]))
-            most = count(own + narrow, equal=True), count(own + wide, equal=True)
-            least = count(own - wide, equal=False) + ties, count(own - narrow, equal=False) + ties
-            for limit, (fewest, greatest) in ((estimate.low, most), (estimate.high, least)):
-                if limit is not None and not (
-                    at_most(exposure_bits(greatest, size), limit)
-                    and at_most(limit, exposure_bits(fewest, size))
-                ):
-                    yield f"{name} has the limit {limit:.2f}, which the scores of all members do not give"
-
-
-def _estimate_problems(
-    document: Exposures, facts: FormatFacts, results: Sequence[ExposureResult], others: NDArray[np.float64]
-) -> Iterator[str]:
-    """Exposures among references or samples, computed again from their scores."""
-    own, size, level = [one.log_perplexity_bits for one in results], int(facts.size), document.confidence
-    ranked = results[0].method == REFERENCES.name
-    try:
-        if ranked:
-            found = reference_exposures(own, others, level, size=size)
-        else:
-            unknown = max(0, results[0].estimate.n - len(others))
-            found = sampled_exposures(own, others, size, level, unknown=unknown)
-    except InputError:
-        yield "the scores that canaries were compared with are not log-perplexities"
-        return
-    ranks = 1 + np.searchsorted(np.sort(others), own, side="right")
-    for result, expected, rank in zip(results, found, ranks.tolist(), strict=True):
-        told = (result.rank if ranked else None, result.estimate)
-        for problem in differences(told, (rank if ranked else None, expected), "exposure"):
-            yield f"canary {result.canary_id!r} has another one than the scores of {len(others):,} others give: {problem}"
-            break
+def _again(
+    document: Exposures, facts: FormatFacts, results: Sequence[ExposureResult], bits: NDArray[np.float64]
+) -> list[tuple[int | None, Estimate]]:
+    """The ranks of canaries, and their exposures, computed again from the scores of what they were compared with."""
+    size, level = int(facts.size), document.confidence
+    own = np.array([one.log_perplexity_bits for one in results])
+    ordered = np.sort(bits)
+    ranks = np.searchsorted(ordered, own, side="right")
+    if results[0].method == EXACT.name:
+        near = 0.0 if facts.resolution is None else facts.resolution.at(own)
+        ties = ranks - np.searchsorted(ordered, own, side="left")
+        least = np.searchsorted(ordered, in_steps(own - near), side="left") + ties
+        most = np.searchsorted(ordered, in_steps(own + near), side="right")
+        rows = zip(ranks.tolist(), least.tolist(), most.tolist(), strict=True)
+        return [(rank, exact_exposure(rank, size, least=low, most=high)) for rank, low, high in rows]
+    if results[0].method == SAMPLED.name:
+        unknown = max(0, results[0].estimate.n - len(bits))
+        return [(None, one) for one in sampled_exposures(own, bits, size, level, unknown=unknown)]
+    found = reference_exposures(own, bits, level, size=size)
+    return list(zip((ranks + 1).tolist(), found, strict=True))

@@ -15,7 +15,7 @@ context of its own; there, what is most probable of it and of its own references
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -31,26 +31,14 @@ from coalmine.statistics.exposure.order_tests import OrderTest, lead_test, order
 
 # Fewer canaries than this show little: if none of 4 is memorized, half of all such canaries may still be.
 FEWEST = 5
-EXTRAPOLATED = (
-    "its exposure was extrapolated, and the limits of a curve do not hold deep in its tail; measure with --method splitting, guided "
-    "or references"
-)
-
-
 WRONG_SIDE = (
     "they are more surprising than guessing explains, which memorization does not do: either the scores have the wrong sign, or "
     "something pushed the canaries away, as unlearning does"
 )
 
 
-# Of groups that show nothing by themselves.
-SPREAD = (
-    "all of them together are more exposed than guessing explains, although no group by itself is shown to be"
-)
-
-
 class Judged(NamedTuple):
-    """A canary with its p-value, and with the limits of its exposure in bits."""
+    """A canary with its p-value, and with the limits of its exposure in bits; `known` is whether it has a number to rely on."""
 
     result: ExposureResult
     # 1 where nothing was measured.
@@ -59,13 +47,16 @@ class Judged(NamedTuple):
     # The maximum of the exposure: its upper limit, or log2 of the size of the space.
     high: float
     space_bits: float
-    measured_in_space: bool
-    # Whether there is a number that can be relied on.
     known: bool = True
     # How many of the n references or samples are no more surprising; None if it was not compared with any.
     better: int | None = None
     # The exposure that its probability alone proves; 0 for one that does not beat all references or samples, None where that is not known.
     proven: float | None = None
+
+    @property
+    def measured_in_space(self) -> bool:
+        """Whether its exposure is one in the whole space."""
+        return self.known and self.better is None
 
     @property
     def fully_exposed(self) -> bool:
@@ -91,39 +82,27 @@ class Judged(NamedTuple):
 
 def judged(document: Exposures) -> list[Judged]:
     """All canaries of a document, in its order."""
-    sizes = {facts.format_id: facts.size_bits for facts in document.formats}
-    return [
-        judge(
-            result,
-            sizes.get(result.format_id, result.most_possible_bits),
-            (document.proven_bits or {}).get(result.canary_id),
-        )
-        for result in document.results
-    ]
+    distributions = {facts.format_id for facts in document.formats if facts.is_distribution}
+    return [judge(result, is_distribution=result.format_id in distributions) for result in document.results]
 
 
-def judge(result: ExposureResult, space_bits: float, proven: float | None = None) -> Judged:
-    """One canary of a format with this many bits, of which its probability alone may prove some."""
-    estimate = result.estimate
-    if not is_relied_on(estimate):
-        return Judged(result, 1.0, 0.0, space_bits, space_bits, measured_in_space=False, known=False)
+def judge(result: ExposureResult, *, is_distribution: bool = False) -> Judged:
+    """One canary; of a format whose members' probabilities sum to at most 1, its own proves some bits."""
+    estimate, space_bits = result.estimate, result.most_possible_bits
+    if estimate.status == "not_measured" or not estimator_of(estimate.method).is_evidence:
+        return Judged(result, 1.0, 0.0, space_bits, space_bits, known=False)
     low = estimate.low if estimate.low is not None else estimate.value or 0.0
     high = space_bits if estimate.high is None else min(estimate.high, space_bits)
     better = counted_better(estimate)
     if better is None:
-        return Judged(result, float(min(1.0, 2.0**-low)), low, high, space_bits, measured_in_space=True)
-    p_value = (better + 1) / (estimate.n + 1)
-    if proven is not None:
+        return Judged(result, float(min(1.0, 2.0**-low)), low, high, space_bits)
+    p_value, proven = (better + 1) / (estimate.n + 1), None
+    if is_distribution:
         # The rank and the probability share the error.
-        proven = proven if better == 0 else 0.0
+        proven = max(0.0, space_bits - result.log_perplexity_bits) if better == 0 else 0.0
         p_value = min(1.0, 2.0 * min(p_value, 2.0**-proven))
         low = max(low, proven)
-    return Judged(result, p_value, low, max(low, high), space_bits, False, better=better, proven=proven)
-
-
-def is_relied_on(estimate: Estimate) -> bool:
-    """Whether an exposure was measured, and in a way whose limits are evidence."""
-    return estimate.status != "not_measured" and estimator_of(estimate.method).is_evidence
+    return Judged(result, p_value, low, max(low, high), space_bits, better=better, proven=proven)
 
 
 def counted_better(estimate: Estimate) -> int | None:
@@ -133,14 +112,14 @@ def counted_better(estimate: Estimate) -> int | None:
     >>> counted_better(reference_exposure(20.0, [30.0, 19.0, 41.0, 22.0]))
     1
     """
-    estimator = estimator_of(estimate.method)
-    if not estimator.among_others or estimate.status == "not_measured":
+    among = estimator_of(estimate.method).among
+    if among == "space" or estimate.status == "not_measured":
         return None
     if estimate.value is None:
         return 0
     # References count the canary itself already, and rank n counts as n + 1 does; samples do not count it.
     counted: float = estimate.n * 2.0**-estimate.value
-    if estimator.among == "samples":
+    if among == "samples":
         return min(estimate.n, round(counted))
     return estimate.n if estimate.value <= 0.0 else max(0, round(counted) - 1)
 
@@ -204,21 +183,12 @@ def _mirrored(one: Judged) -> Judged:
 
 def _among_others(outside: Sequence[Judged]) -> list[OrderTest]:
     """One test for each set of references or samples."""
-    outside = [one for one in outside if one.result.estimate.n >= 1]
-    keys = sorted(
-        {(one.result.format_id, one.result.estimate.method, one.result.estimate.n) for one in outside}
+    sets = grouped(
+        ((one.result.format_id, one.result.estimate.method, one.result.estimate.n), one.better or 0)
+        for one in outside
+        if one.result.estimate.n >= 1
     )
-    return [
-        shared_order_test(
-            [
-                one.better or 0
-                for one in outside
-                if (one.result.format_id, one.result.estimate.method, one.result.estimate.n) == key
-            ],
-            key[2],
-        )
-        for key in keys
-    ]
+    return [shared_order_test(better, key[2]) for key, better in sorted(sets.items())]
 
 
 def _joined(tests: Sequence[OrderTest]) -> OrderTest:
@@ -235,20 +205,6 @@ def at_most_share(n: int, confidence: float = 0.95) -> float:
     0.45
     """
     return float(1.0 - (1.0 - confidence) ** (1.0 / n))
-
-
-def is_first(one: Judged, extracted: Collection[str]) -> bool:
-    """Whether a canary came out, or is first among all that it was ranked among."""
-    return one.first or one.result.canary_id in extracted
-
-
-def first_in_words(these: Sequence[Judged], extracted: Collection[str]) -> str:
-    """What `is_first` says of these."""
-    came_out = sum(one.result.canary_id in extracted for one in these)
-    if came_out == len(these):
-        return "came out"
-    said = f"{'is' if len(these) == 1 else 'are'} first among all that {'it was' if len(these) == 1 else 'they were'} ranked among"
-    return f"came out or {said}" if came_out else said
 
 
 def chance_explains(p_value: float) -> str:

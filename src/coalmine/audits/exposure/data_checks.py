@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from coalmine.audits.exposure.chance import group_test, judged
-from coalmine.audits.exposure.results import EXPOSURES
+from coalmine.audits.exposure.results import EXPOSURES, OTHER_DATA
 from coalmine.audits.extraction.results import VERIFIED
 from coalmine.audits.membership.records import MEMBERSHIPS
-from coalmine.corpus.planting.manifest import MANIFESTS, CanarySet
+from coalmine.corpus.planting.manifest import MANIFESTS
 from coalmine.evidence.measures import LEVEL, Measure
 from coalmine.evidence.reading import other_weights
 from coalmine.evidence.run import Located, Run
-from coalmine.evidence.words import FormatNames, format_names
 from coalmine.grouped import grouped
 from coalmine.records.documents import RUN_RECORDS
 from coalmine.storage.files import real_path
-
-# How the warning of `expose` begins that is about this.
-_OTHER_DATA = "the model was trained on other data"
-# A server whose answers to one question differ by no more, in bits, gives the same identity each time.
-_EXACT_SERVER = 1e-4
 
 
 def data_measures(run: Run) -> Iterator[Measure]:
@@ -30,9 +23,8 @@ def data_measures(run: Run) -> Iterator[Measure]:
     yield from _trained_on(run, run)
     if run.secrets is not None:
         yield from _trained_on(run.secrets, run)
-    apart = [*_other_canaries(run), *_other_answers(run), *_other_templates(run)]
-    apart += [why for why in (shown_elsewhere(run), other_weights(run)) if why is not None]
-    for why in apart:
+    weights = other_weights(run)
+    for why in (*_other_canaries(run), *_other_answers(run), *([] if weights is None else [weights])):
         yield Measure(key="data.apart", status="found", says=why)
     said = [one.document.get("not_read") for one in run.all(RUN_RECORDS)]
     not_read = dict.fromkeys(str(line) for lines in said if isinstance(lines, list) for line in lines)
@@ -40,77 +32,66 @@ def data_measures(run: Run) -> Iterator[Measure]:
         yield Measure(key="data.not_read", status="not_tested", says="; ".join(not_read))
 
 
-def shown_elsewhere(run: Run) -> str | None:
-    """Why it means little that the exposures that are relied on show nothing: others of the same canaries do, as after another context."""
-    found = [
-        (run.shown(path), group_test([one for one in judged(document) if one.result.repetitions > 0]).p_value)
-        for path, document in run.all(EXPOSURES)
-        if document.manifest_sha256 == run.all(EXPOSURES)[0].document.manifest_sha256
-    ]
-    level = LEVEL / max(1, len(found) - 1)
-    for path, p_value in found[1:]:
-        if p_value <= level < found[0][1]:
-            return f"{path} shows that these canaries are more exposed than guessing explains, and {found[0][0]} does not"
-    return None
-
-
 def _other_canaries(run: Run) -> Iterator[str]:
-    """Results about other canaries than the exposures that the report relies on."""
+    """Results about other canaries than the exposures that the report relies on; and exposures of these that show more."""
     exposure, canaries = run.first(EXPOSURES), run.canaries
     if exposure is None:
         return
-    if canaries is not None and canaries.sha256 != exposure.manifest_sha256:
+    path = run.shown(run.all(EXPOSURES)[0].path)
+    digest = exposure.manifest_sha256
+    if canaries is not None and canaries.sha256 != digest:
         yield (
             f"the canaries.json of this run has the SHA-256 {canaries.sha256[:12]}..., and the exposures were measured with "
-            f"{exposure.manifest_sha256[:12]}..."
+            f"{digest[:12]}..."
         )
     measured: list[Located[Any]] = [*run.all(EXPOSURES), *run.all(MEMBERSHIPS), *run.all(VERIFIED)]
-    others = [
-        run.shown(one.path)
-        for one in measured
-        if one.document.manifest_sha256 not in {None, exposure.manifest_sha256}
-    ]
+    others = [run.shown(one.path) for one in measured if one.document.manifest_sha256 not in {None, digest}]
     if others:
-        are = "is" if len(others) == 1 else "are"
-        yield f"{', '.join(others[:3])} {are} about other canaries than {run.shown(run.all(EXPOSURES)[0].path)}"
+        yield f"{', '.join(others[:3])} {'is' if len(others) == 1 else 'are'} about other canaries than {path}"
     known = {result.canary_id: result.repetitions for result in exposure.results}
-    for path, verified in run.all(VERIFIED):
+    for where, verified in run.all(VERIFIED):
         strange = [one.canary_id for one in verified.canaries if known.get(one.canary_id) != one.repetitions]
-        if verified.manifest_sha256 == exposure.manifest_sha256 and strange:
-            yield f"{len(strange):,} canaries of {run.shown(path)} are not those of the exposures, such as {strange[0]}"
+        if verified.manifest_sha256 == digest and strange:
+            yield f"{len(strange):,} canaries of {run.shown(where)} are not those of the exposures, such as {strange[0]}"
+    # As after another context: then it means little that those that are relied on show nothing.
+    same = [one for one in run.all(EXPOSURES) if one.document.manifest_sha256 == digest]
+    first, *p_values = (
+        group_test([each for each in judged(one.document) if each.result.repetitions > 0]).p_value
+        for one in same
+    )
+    for one, p_value in zip(same[1:], p_values, strict=True):
+        if p_value <= LEVEL / len(p_values) < first:
+            yield f"{run.shown(one.path)} shows that these canaries are more exposed than guessing explains, and {path} does not"
 
 
 def _other_answers(run: Run) -> Iterator[str]:
-    """Results of one endpoint, asked in the same way, whose server answered the question that identifies it differently."""
-    asked: dict[str, dict[str, str]] = {}
-    noisy = False
-    for _, one, model in run.about_models():
-        identity, resolution = model.get("identity_sha256"), model.get("resolution_bits")
-        if isinstance(identity, str) and identity:
-            # The question depends on what texts are scored after.
-            asked.setdefault(str(model.get("context")), {}).setdefault(identity, run.shown(one.path))
-            noisy |= isinstance(resolution, int | float) and resolution > _EXACT_SERVER
-    for answers in asked.values():
-        if len(answers) > 1:
-            why = "another model was served in between" + (", or the answers are noisy" if noisy else "")
-            paths = ", ".join(answers.values())
-            yield f"the server answered the question that identifies its model in {len(answers)} ways ({paths}), so {why}"
-
-
-def _other_templates(run: Run) -> Iterator[str]:
-    """Results of one model whose conversations were written with different chat templates."""
-    said = [(one, model.get("chat_template_sha256")) for _, one, model in run.about_models()]
-    # What was seen during training, and other results that are not about a finished model.
-    said += [
-        (one, getattr(one.document, "chat_template_sha256", None))
-        for these in run.documents.values()
-        for one in these
-    ]
-    templates = grouped(
-        (template, run.shown(one.path)) for one, template in said if isinstance(template, str) and template
+    """Results of one endpoint whose server answered the question that identifies it differently, and of different chat templates."""
+    models = [(one, model) for _, one, model in run.about_models()]
+    # The question depends on what texts are scored after.
+    asked = grouped(
+        (str(model.get("context")), (model["identity_sha256"], run.shown(one.path)))
+        for one, model in models
+        if model.get("identity_sha256")
     )
+    for answers in asked.values():
+        paths = dict(reversed(answers))
+        if len(paths) > 1:
+            told = ", ".join(reversed(paths.values()))
+            yield (
+                f"the server answered the question that identifies its model in {len(paths)} ways ({told}), so "
+                "another model was served in between, or its answers vary"
+            )
+    said = [(one, model.get("chat_template_sha256")) for one, model in models]
+    # What was seen during training, and other results that are not about a finished model.
+    every = (one for these in run.documents.values() for one in these)
+    said += [(one, getattr(one.document, "chat_template_sha256", None)) for one in every]
+    templates = {
+        template: run.shown(one.path)
+        for one, template in reversed(said)
+        if isinstance(template, str) and template
+    }
     if len(templates) > 1:
-        names = ", ".join(paths[0] for paths in templates.values())
+        names = ", ".join(reversed(templates.values()))
         yield f"the results were made with {len(templates)} different chat templates ({names})"
 
 
@@ -119,15 +100,10 @@ def _trained_on(about: Run, run: Run) -> Iterator[Measure]:
     exposure, canaries = about.first(EXPOSURES), about.canaries
     warned = () if exposure is None else exposure.warnings
     # Each secret has a context of its own, so that warnings about contexts and references say little about their data.
-    said = [one for one in warned if about is run or one.startswith(_OTHER_DATA)]
+    said = [one for one in warned if about is run or one.startswith(OTHER_DATA)]
     corpus = None if canaries is None else canaries.corpus_sha256
     file, done = ("canaries.json", "planted") if about is run else ("secrets.json", "scanned")
-    by_model = (run.model or {}).get("trained_on_sha256")
-    trained_on = {
-        one
-        for one in (by_model, *(record.data_sha256 for _, record in run.trainings))
-        if isinstance(one, str)
-    }
+    trained_on = _trained_with(run)
     if corpus is not None and trained_on and corpus not in trained_on:
         said.append(
             f"the {done} corpus has the SHA-256 {corpus[:12]}..., and the model was trained on {min(trained_on)[:12]}..."
@@ -144,6 +120,13 @@ def _trained_on(about: Run, run: Run) -> Iterator[Measure]:
         yield Measure(key="data.trained_on", status="not_tested", says=says)
 
 
+def _trained_with(run: Run) -> set[str]:
+    """The SHA-256 of the data that the model was trained on, by its own word and by its records."""
+    by_model = (run.model or {}).get("trained_on_sha256")
+    told = (by_model, *(record.data_sha256 for _, record in run.trainings))
+    return {one for one in told if isinstance(one, str)}
+
+
 class NamedCanary(NamedTuple):
     """A planted canary, by the manifest or by the exposures."""
 
@@ -155,35 +138,25 @@ class NamedCanary(NamedTuple):
     planned: int
 
 
-def names_in(run: Run) -> FormatNames:
-    """What each format of a run is called: its template."""
-    templates: dict[str, str] = {}
-    for _, canaries in run.all(MANIFESTS):
-        templates |= {format_id: form.template for format_id, form in canaries.formats.items()}
-    for _, document in run.all(EXPOSURES):
-        templates |= {facts.format_id: facts.template for facts in document.formats}
-    return format_names(templates)
-
-
 def planted_in(run: Run) -> list[NamedCanary]:
     """Every planted canary that the manifests of the run, or its exposures, name."""
     found: dict[tuple[str, str], NamedCanary] = {}
-    measured = run.measured_manifests
+    measured, named = run.measured_manifests, {real_path(path) for path in run.paths}
+    texts = {
+        one.text for _, canaries in run.all(MANIFESTS) if canaries.sha256 in measured for one in canaries
+    }
     for path, canaries in run.all(MANIFESTS):
-        # One that nothing was measured with, and that was only found on the way, may belong to an earlier corpus: CM501 reports it.
-        asked = _was_named(run, path) or _was_trained_on(run, canaries)
-        if measured and canaries.sha256 not in measured and not asked:
-            continue
-        for canary in canaries:
-            if canary.planted:
-                one = NamedCanary(
-                    canaries.sha256,
-                    canary.canary_id,
-                    canary.format_id,
-                    canary.times_trained_on,
-                    canary.repetitions,
+        planted = [one for one in canaries if one.planted]
+        # One that nothing was measured with, and that was only found on the way, may belong to an earlier corpus: CM501 reports it. It
+        # counts where the model was trained on its corpus, and its canaries are not those of another manifest of the same bytes.
+        counts = not measured or canaries.sha256 in measured
+        counts |= not named.isdisjoint({real_path(path), real_path(path).parent})
+        trained = canaries.corpus_sha256 in _trained_with(run)
+        if counts or (trained and any(one.text not in texts for one in planted)):
+            for one in planted:
+                found[canaries.sha256, one.canary_id] = NamedCanary(
+                    canaries.sha256, one.canary_id, one.format_id, one.times_trained_on, one.repetitions
                 )
-                found[canaries.sha256, canary.canary_id] = one
     for _, document in run.all(EXPOSURES):
         for result in document.results:
             if result.planted:
@@ -191,24 +164,3 @@ def planted_in(run: Run) -> list[NamedCanary]:
                 planned = result.planned_repetitions or result.repetitions
                 found.setdefault(key, NamedCanary(*key, result.format_id, result.repetitions, planned))
     return list(found.values())
-
-
-def _was_named(run: Run, path: Path) -> bool:
-    """Whether the user named a file, or the directory that it is in."""
-    given = {real_path(place) for place in run.paths}
-    return not given.isdisjoint({real_path(path), real_path(path).parent})
-
-
-def _was_trained_on(run: Run, canaries: CanarySet) -> bool:
-    """Whether the model was trained on the corpus of a manifest, by its own word, and the canaries are not those of another one."""
-    told = {
-        (run.model or {}).get("trained_on_sha256"),
-        *(record.data_sha256 for _, record in run.trainings),
-    }
-    if canaries.corpus is None or canaries.corpus.sha256_after not in told:
-        return False
-    # A corpus in which nothing repeats has the same bytes after it was rewritten, and another manifest of the same canaries.
-    measured = {
-        canary.text for _, one in run.all(MANIFESTS) if one.sha256 in run.measured_manifests for canary in one
-    }
-    return any(canary.text not in measured for canary in canaries if canary.planted)

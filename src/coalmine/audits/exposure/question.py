@@ -11,13 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.audits.exposure.candidate_scores import CandidateScores
-from coalmine.audits.exposure.estimators import ESTIMATORS
+from coalmine.audits.exposure.estimators import BY_SCORES
 from coalmine.audits.exposure.options import ExposureOptions
 from coalmine.engines.courses import Course, CourseStep, one_result
 from coalmine.engines.units import Arrays, Running, Unit
 from coalmine.errors import ModelOutputError
 from coalmine.formats.format import Format
-from coalmine.models.protocols import Model
 from coalmine.models.resolution import allowed_bits
 from coalmine.records import Estimate
 from coalmine.search.walks.enumeration import walked_costs
@@ -35,34 +34,20 @@ MOST_RESOLUTIONS = 16.0
 
 
 class Measured(NamedTuple):
-    """What one method found for the canaries of one format, in their order."""
+    """What one method found for the canaries of a question, in their order."""
 
     estimates: list[Estimate]
     candidates: CandidateScores | None = None
-    ranks: list[int | None] | None = None
+    ranks: Sequence[int | None] | None = None
     expansions: int = 0
     fit: TailFit | None = None
     # The cost of each canary as it was compared with the others; None if that is its score in the question.
     own: NDArray[np.float64] | None = None
     resolution: Resolution | None = None
 
-    def among(self, places: Sequence[int], others: Sequence[Estimate]) -> Measured:
-        """The same among all canaries: those measured are at `places`, and the others have the estimates given for all places."""
-        estimates, own = list(others), np.full(len(others), np.nan)
-        ranks: list[int | None] = [None] * len(others)
-        for number, place in enumerate(places):
-            estimates[place] = self.estimates[number]
-            ranks[place] = None if self.ranks is None else self.ranks[number]
-            own[place] = np.nan if self.own is None else self.own[number]
-        return self._replace(
-            estimates=estimates,
-            ranks=None if self.ranks is None else ranks,
-            own=None if self.own is None else own,
-        )
-
 
 class FormatQuestion(NamedTuple):
-    """The canaries of one format, and how they are to be measured."""
+    """The canaries of one format that have a score, and how they are to be measured; the options have the number of samples."""
 
     members: Members
     format_id: str
@@ -70,7 +55,6 @@ class FormatQuestion(NamedTuple):
     canary_ids: list[str]
     canary_texts: tuple[str, ...]
     canary_scores: NDArray[np.float64]
-    # With the method and its number of samples, whatever the caller left open.
     options: ExposureOptions
 
     @property
@@ -79,23 +63,13 @@ class FormatQuestion(NamedTuple):
         return self.options.samples or 0
 
     @property
-    def model(self) -> Model:
-        """The model that is asked."""
-        return self.members.model
-
-    @property
     def format(self) -> Format:
         """The format that is asked about."""
         return self.members.format
 
-    @property
-    def canary_names(self) -> list[str]:
-        """The name of each canary in error messages."""
-        return [f"canary {name}" for name in self.canary_ids]
-
     def frontier(self, method: str) -> Frontier:
         """The frontier over this format, for a model that supports incremental decoding."""
-        return self.members.frontier(f"the {method} method", f"use the {methods_without_walking()} method")
+        return self.members.frontier(f"the {method} method", f"use the {BY_SCORES} method")
 
     def places(self, texts: Sequence[str]) -> NDArray[Any]:
         """The places of members in the order of the format."""
@@ -121,43 +95,39 @@ class Compared(NamedTuple):
     resolution: Resolution
 
     @property
-    def resolutions(self) -> NDArray[np.float64]:
-        """For each canary, in bits."""
-        return self.resolution.at(self.costs)
+    def reach(self) -> NDArray[np.float64]:
+        """How far from its cost each canary may turn out to be among the members (bits)."""
+        allowed = allowed_bits(self.question.members.model.resolution_bits, self.costs)
+        return np.asarray(np.minimum(MOST_RESOLUTIONS * self.resolution.at(self.costs), allowed))
 
-    @property
-    def margins(self) -> NDArray[np.float64]:
-        """How far from the cost of each canary members are kept apart: as far as it may turn out to cost, and its resolution."""
-        allowed = allowed_bits(self.question.model.resolution_bits, self.costs)
-        return np.asarray(np.minimum(MOST_RESOLUTIONS * self.resolutions, allowed) + self.resolutions)
+    def counted_by(self) -> tuple[NDArray[np.float64], NDArray[np.float64], tuple[int, ...]]:
+        """What works count members against: the costs, how far from them members are kept apart, and the canaries' numbers."""
+        return self.costs, self.reach + self.resolution.at(self.costs + self.reach), self.indices
 
-    def ranks(self, counter: ThresholdCounter) -> Ranks:
-        """What was counted, for each canary; a ModelOutputError if one turned out to have a quite different cost."""
-        resolutions = self.resolutions
-        differences = np.array(
-            [
-                abs(counter.noted.get(index, cost) - cost)
-                for index, cost in zip(self.indices, self.costs.tolist(), strict=True)
-            ]
-        )
-        check_same(
-            self.question.members,
-            self.question.canary_names,
-            differences,
-            self.costs,
-            self.margins - resolutions,
-        )
-        return count_ranks(counter, self.indices, resolutions)
+    def ranks(self, counter: ThresholdCounter, *, complete: bool) -> Ranks:
+        """What was counted, for each canary; a ModelOutputError if one has a quite different cost, or is missing though all was counted."""
+        question = self.question
+        pairs = zip(self.indices, self.costs.tolist(), strict=True)
+        own = np.array([counter.noted.get(index, cost) for index, cost in pairs])
+        names = [f"canary {name}" for name in question.canary_ids]
+        check_same(question.members, names, np.abs(own - self.costs), self.costs, self.reach)
+        ranks = count_ranks(counter, self.indices, self.resolution.at(own))
+        if complete and not ranks.reached.all():
+            name = names[int(np.argmin(ranks.reached))]
+            raise ModelOutputError(
+                f"the model {question.members.model.name!r} scores {name} differently when it is asked a second time: it is not among the "
+                "members that cost no more; its adapter does not conform: run coalmine.models.conformance.check_model on it"
+            )
+        return ranks
 
-    def check_reached(self, ranks: Ranks) -> None:
-        """Reject a canary that was not among the members that cost no more than it does."""
-        for name, cost, reached in zip(self.question.canary_names, ranks.own, ranks.reached, strict=True):
-            if not reached:
-                raise ModelOutputError(
-                    f"the model {self.question.model.name!r} scores {name} differently when it is asked a second time: it is not "
-                    f"among the members that cost no more than its {cost:.2f} bits; its adapter does not conform: run "
-                    "coalmine.models.conformance.check_model on it"
-                )
+
+@dataclass(frozen=True)
+class CountingWork(MembersWork):
+    """The base of works that count members against the costs of canaries."""
+
+    thresholds: NDArray[np.float64]
+    margins: NDArray[np.float64]
+    indices: tuple[int, ...]
 
 
 def warned(estimate: Estimate, warning: str) -> Estimate:
@@ -167,30 +137,19 @@ def warned(estimate: Estimate, warning: str) -> Estimate:
 
 def without_numbers(estimate: Estimate, members: int) -> Estimate:
     """The same with a warning that the model gave no number for some members, if there are any."""
-    if not members:
-        return estimate
     have = "member has" if members == 1 else "members have"
-    return warned(
-        estimate,
-        f"{members:,} {have} no number by this model, and may be more or less surprising than the canary",
+    warning = (
+        f"{members:,} {have} no number by this model, and may be more or less surprising than the canary"
     )
-
-
-def methods_without_walking(*, but: str = "") -> str:
-    """The methods for a model that only scores texts, as a message lists them; those that are not evidence are not advised."""
-    *names, last = (
-        one.name
-        for one in ESTIMATORS
-        if one.needs != "incremental decoding" and one.is_evidence and one.name != but
-    )
-    return f"{', '.join(names)} or {last}"
+    return warned(estimate, warning) if members else estimate
 
 
 def compared(question: FormatQuestion, *, walked: bool) -> Course[Compared]:
     """The canaries as a walk finds them, whose expansions are not counted as those of the search; or as they are scored one by one."""
     # Refused here where there is no tree.
     number_of = question.frontier("walk").tree.index_of if walked else question.format.index
-    unit = Unit((question.canary_texts, question.canary_scores, question.options.seed), question.canary_names)
+    names = [f"canary {name}" for name in question.canary_ids]
+    unit = Unit((question.canary_texts, question.canary_scores, question.options.seed), names)
     work = _Comparing(question.members, walked)
     found = yield from one_result(CourseStep(work, [unit], "Asking about canaries a second time", 1))
     resolution = msgspec.msgpack.decode(found["resolution"].tobytes(), type=Resolution)

@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.audits.exposure.candidate_scores import CandidateScores
+from coalmine.audits.exposure.estimators import BY_SCORES
 from coalmine.audits.exposure.question import (
     Compared,
+    CountingWork,
     FormatQuestion,
     Measured,
     compared,
-    methods_without_walking,
     warned,
     without_numbers,
 )
@@ -27,7 +28,7 @@ from coalmine.search.walks.enumeration import enumerate_members, enumerate_unit
 from coalmine.search.walks.frontier import Nodes
 from coalmine.search.walks.plain_arrays import plain_integers, whole_integers
 from coalmine.search.walks.thresholds import ThresholdCounter, in_steps
-from coalmine.search.walks.works import MembersWork, cut_tree, score_every_member, score_in_batches
+from coalmine.search.walks.works import cut_tree, score_every_member, score_in_batches
 from coalmine.statistics.exposure.extrapolation import fit_tail
 from coalmine.statistics.exposure.guided import bounded_exposure
 from coalmine.statistics.exposure.ranks import exact_exposure, reference_exposures, sampled_exposures
@@ -46,7 +47,7 @@ def exact(question: FormatQuestion) -> Course[Measured]:
     keep = form.size <= KEEP_UP_TO
     among = yield from compared(question, walked=True)
     parts = yield from cut_tree(question.members)
-    work = Ranking(question.members, among.costs, among.margins, among.indices, keep)
+    work = Ranking(question.members, *among.counted_by(), keep)
     counter, kept, expansions = work.counter(), {-1: parts.above}, parts.expansions
     unknown, problems = parts.without_number, dict[int, CoalmineError]()
     counter.add(parts.above.costs, parts.above.indices)
@@ -75,57 +76,53 @@ def exact(question: FormatQuestion) -> Course[Measured]:
         places = tree.places(np.concatenate([one.indices for one in leaves]))
         bits = in_steps(np.concatenate([one.costs for one in leaves]))
         candidates = CandidateScores(question.format_id, "member", places, bits)
-    return _measured(among, counter, candidates, expansions=expansions, unknown=unknown)
+    return _measured(among, counter, candidates, np.zeros(unknown), expansions)
 
 
 def _exact_by_scoring(question: FormatQuestion) -> Course[Measured]:
     """The same ranks for a model that does not support incremental decoding: every member is scored by itself."""
     form = question.format
     if form.size > SCORED_UP_TO:
+        name, why = question.members.model.name, question.members.obstacle
         raise NotMeasurableError(
-            f"{question.model.name!r} cannot be searched ({question.members.obstacle}), and scoring {form.size:,} members one by one is "
-            f"refused above {SCORED_UP_TO:,}; use the {methods_without_walking(but='exact')} method"
+            f"{name!r} cannot be searched ({why}), and scoring {form.size:,} members one by one is refused above {SCORED_UP_TO:,}; "
+            f"use the {BY_SCORES} method"
         )
     among = yield from compared(question, walked=False)
-    counter = ThresholdCounter(among.costs, among.margins, among.indices)
+    counter = ThresholdCounter(*among.counted_by())
     found = yield from score_every_member(question.members)
     counter.add(found.bits, found.indices)
     candidates = CandidateScores(question.format_id, "member", found.indices, found.bits)
-    return _measured(among, counter, candidates, least=found.least)
+    return _measured(among, counter, candidates, in_steps(found.least))
 
 
 def _measured(
     among: Compared,
     counter: ThresholdCounter,
     candidates: CandidateScores | None,
-    *,
+    bounds: NDArray[np.float64],
     expansions: int = 0,
-    unknown: int = 0,
-    least: NDArray[np.float64] | None = None,
 ) -> Measured:
     """The plain count over the members' own costs; what the model's arithmetic leaves open is in the interval.
 
-    Members without a number may be on either side of every canary, so that ranks have bounds where there are some of these: `unknown` of
-    which nothing is known, or those that cost `least` bits, which only canaries that cost as much can be ranked behind.
+    Members without a number cost at least their `bounds`, and may be on either side of every canary that costs as much, so that ranks
+    have bounds where there are some of these.
     """
-    ranks = among.ranks(counter)
-    size = among.question.format.size
-    counted = zip(ranks.rank.tolist(), ranks.least.tolist(), ranks.most.tolist(), strict=True)
-    bounds = np.sort(np.zeros(unknown) if least is None else in_steps(least))
+    ranks, size = among.ranks(counter, complete=not len(bounds)), among.question.format.size
+    counted = list(zip(ranks.rank.tolist(), ranks.least.tolist(), ranks.most.tolist(), strict=True))
     if len(bounds):
-        beyond = np.searchsorted(bounds, ranks.own + among.resolutions, side="right").tolist()
+        nearest = ranks.own + among.resolution.at(ranks.own)
+        beyond = np.searchsorted(np.sort(bounds), nearest, side="right").tolist()
         estimates = [
             without_numbers(bounded_exposure(low, min(size, most + open_ones), size), open_ones)
             for (_, low, most), open_ones in zip(counted, beyond, strict=True)
         ]
-        proven = [
-            low if one.value is not None else None
-            for one, low in zip(estimates, ranks.least.tolist(), strict=True)
-        ]
     else:
-        among.check_reached(ranks)
-        estimates = [exact_exposure(rank, size, least=least, most=most) for rank, least, most in counted]
-        proven = ranks.rank.tolist()
+        estimates = [exact_exposure(rank, size, least=low, most=most) for rank, low, most in counted]
+    proven = [
+        None if one.value is None else low if len(bounds) else rank
+        for one, (rank, low, _) in zip(estimates, counted, strict=True)
+    ]
     return Measured(
         estimates=estimates,
         candidates=candidates,
@@ -137,12 +134,9 @@ def _measured(
 
 
 @dataclass(frozen=True)
-class Ranking(MembersWork):
+class Ranking(CountingWork):
     """Counts the members below a node, or all of them, against the costs of canaries; with `keep`, also every member with its cost."""
 
-    thresholds: NDArray[np.float64]
-    margins: NDArray[np.float64]
-    indices: tuple[int, ...]
     keep: bool
 
     name = "rank/2"

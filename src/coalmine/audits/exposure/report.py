@@ -8,30 +8,31 @@ from functools import partial
 from statistics import median
 
 from coalmine.audits.exposure.chance import (
-    EXTRAPOLATED,
     FEWEST,
-    SPREAD,
     WRONG_SIDE,
     FoundPlace,
     Judged,
     at_most_share,
     canary_p_values,
     chance_explains,
-    counted_better,
     extracted_canaries,
-    first_in_words,
     group_test,
-    is_first,
     measured_canaries,
     places_of,
     pushed_away,
     secrets_test,
 )
-from coalmine.audits.exposure.data_checks import data_measures, names_in, planted_in
+from coalmine.audits.exposure.data_checks import data_measures, planted_in
+from coalmine.audits.exposure.display import (
+    FIGURE_ID,
+    canary_table,
+    exposure_figure,
+    histogram_figure,
+    most_exposed_first,
+    names_of_formats,
+)
 from coalmine.audits.exposure.estimators import estimator_of
-from coalmine.audits.exposure.figures import FIGURE_ID, exposure_figure, histogram_figure
 from coalmine.audits.exposure.results import EXPOSURES
-from coalmine.audits.exposure.table import canary_table, most_exposed_first
 from coalmine.audits.extraction.results import VERIFIED
 from coalmine.evidence.measures import LEVEL, Audit, Measure, Rule, widened_low
 from coalmine.evidence.run import Run
@@ -43,6 +44,10 @@ from coalmine.statistics.intervals import clopper_pearson
 
 # There are many single canaries, and one that is memorized must not be missed.
 WEIGHT = 4.0
+EXTRAPOLATED = (
+    "its exposure was extrapolated, and the limits of a curve do not hold deep in its tail; measure with --method splitting, guided "
+    "or references"
+)
 # The size of what is among the first two guesses in its whole space; others have the share of it that they may reach.
 FULL = 2.0
 
@@ -50,7 +55,7 @@ FULL = 2.0
 def measures(run: Run) -> Iterator[Measure]:
     """What exposures, and searches for the same canaries, show."""
     canaries = [one for one in measured_canaries(run) if one.result.repetitions > 0]
-    names = names_in(run)
+    names = names_of_formats(run)
     yield from single_measures(run, canaries, "exposure.canary", partial(_named, names))
     yield from _missing(run, names)
     yield from _groups(run, canaries, names)
@@ -80,11 +85,13 @@ def single_measures(
     kind = key.rpartition(".")[2]
     for one in canaries:
         result, estimate = one.result, one.result.estimate
+        if not one.known and estimate.status != "not_measured":
+            estimate = Estimate.not_measured(estimate.method, EXTRAPOLATED)
         yield Measure(
             key=key,
             name=name(one),
-            estimate=estimate if one.known else Estimate.not_measured(estimate.method, _why(estimate)),
-            p_value=p_values.get(result.canary_id),
+            estimate=estimate,
+            p_value=p_values.pop(result.canary_id, None),
             test=(kind, result.canary_id),
             weight=WEIGHT,
             about=(result.canary_id,),
@@ -95,23 +102,17 @@ def single_measures(
             lower=partial(_low_at, one),
             source=one,
         )
-    known = {one.result.canary_id for one in canaries}
     for canary_id, p_value in p_values.items():
-        if canary_id not in known:
-            yield Measure(
-                key=key,
-                name=canary_id,
-                p_value=p_value,
-                test=(kind, canary_id),
-                weight=WEIGHT,
-                about=(canary_id,),
-                says="it came out of a search" if canary_id in out else "no search found it",
-                size=FULL,
-            )
-
-
-def _why(estimate: Estimate) -> str:
-    return estimate.statement if estimate.status == "not_measured" else EXTRAPOLATED
+        yield Measure(
+            key=key,
+            name=canary_id,
+            p_value=p_value,
+            test=(kind, canary_id),
+            weight=WEIGHT,
+            about=(canary_id,),
+            says="it came out of a search" if canary_id in out else "no search found it",
+            size=FULL,
+        )
 
 
 def _named(names: FormatNames, one: Judged) -> str:
@@ -125,22 +126,12 @@ def _exposure_words(one: Judged) -> str:
 
 def _low_at(one: Judged, confidence: float) -> float:
     """The lower limit of an exposure at a confidence: exact for ranks among references or samples, else that of a widened interval."""
-    estimate = one.result.estimate
-    better = counted_better(estimate)
-    if (
-        better is None
-        or estimate.low is None
-        or estimate.confidence is None
-        or estimate.confidence >= confidence
-    ):
-        low = widened_low(estimate, confidence, estimator_of(estimate.method).degrees_of_freedom)
-        return max(low, one.proven or low) if better == 0 else low
-    low = min(estimate.low, _bits(clopper_pearson(better, estimate.n, confidence)[1]))
-    return max(low, one.proven or low) if better == 0 else low
-
-
-def _bits(probability: float) -> float:
-    return math.inf if probability <= 0 else abs(math.log2(probability))
+    estimate, better = one.result.estimate, one.better
+    low = widened_low(estimate, confidence, estimator_of(estimate.method).degrees_of_freedom)
+    if better is not None and estimate.low is not None and (estimate.confidence or 1.0) < confidence:
+        share = clopper_pearson(better, estimate.n, confidence)[1]
+        low = min(estimate.low, math.inf if share <= 0 else -math.log2(share))
+    return max(low, one.proven or low)
 
 
 def _missing(run: Run, names: FormatNames) -> Iterator[Measure]:
@@ -213,16 +204,16 @@ def doubt_of_group(
         return f"{wide:,} of {len(some):,} {what} have intervals that are too wide to tell chance from memorization"
     if pushed_away(some, LEVEL / groups):
         return WRONG_SIDE
-    first = [one for one in some if is_first(one, out)]
+    first = sum(one.first or one.result.canary_id in out for one in some)
     if first:
-        p_value = (
-            secrets_test([one.p_value for one in some], some) if some[0].natural else group_test(some)
-        ).p_value
+        p_values = [one.p_value for one in some]
+        test = secrets_test(p_values, some) if some[0].natural else group_test(some)
         return (
-            f"{len(first):,} of {len(some):,} {what} {first_in_words(first, out)}, {chance_explains(p_value)}"
+            f"{first:,} of {len(some):,} {what} came out or come first among all that they were ranked among, "
+            f"{chance_explains(test.p_value)}"
         )
     if spread:
-        return SPREAD
+        return "all of them together are more exposed than guessing explains, although no group by itself is shown to be"
     if len(some) < FEWEST:
         share = f"{100 * at_most_share(len(some)):.0f}%"
         return f"these are too few to call such {what} safe: up to {share} of them could still be memorized (95% confidence)"
@@ -327,6 +318,6 @@ EXPOSURE = Audit(
     documents=(EXPOSURES,),
     measures=lambda run: [*measures(run), *data_measures(run)],
     rules=RULES,
-    figures=lambda run: (exposure_figure(run), histogram_figure(run)),
+    figures=lambda run: (exposure_figure(run.first(EXPOSURES)), histogram_figure(run)),
     details=exposure_details,
 )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Self, overload
+from typing import Any, Self
 
 import msgspec
 
@@ -17,9 +16,8 @@ from coalmine.audits.exposure.candidate_scores import (
     stated_problems,
     write_scores,
 )
-from coalmine.audits.exposure.estimators import estimator_of, preference
+from coalmine.audits.exposure.estimators import METHODS, estimator_of
 from coalmine.errors import NotMeasurableError
-from coalmine.formats.format import Format
 from coalmine.records import Estimate
 from coalmine.records.documents import Document, Origin, SaidOfCanary, SaidOfFormat
 from coalmine.records.estimate import Bits, Count, Digits, Level, Place, Share
@@ -27,12 +25,16 @@ from coalmine.search.walks.resolution import Resolution
 from coalmine.statistics.exposure.extrapolation import TailFit
 from coalmine.storage.files import sha256_of_file, together
 
-SCHEMA = "coalmine.exposure/1"
+SCHEMA = "coalmine.exposure/2"
 RESULTS_FILE = "exposure.json"
 SCORES_FILE = "scores.parquet"
 
 # A warning: a model that has turns of conversations by heart may give none of them as plain text.
 NOT_IN_TURNS = "the secrets are from conversations, and this chat model was asked about them as plain text: in its turns they may come out"
+# How the warning begins that the model was trained on other data than those of the manifest.
+OTHER_DATA = "the model was trained on other data"
+# Why a method was taken that the user named.
+ASKED_FOR = "asked for"
 
 
 class ExposureResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,56 +95,18 @@ class FormatFacts(msgspec.Struct, frozen=True, kw_only=True):
     size: Digits  # decimal digits, because many JSON readers lose integers above 2^53
     size_bits: Bits
     method: str
-    # Why this method was taken.
+    # Why this method was taken, or `ASKED_FOR`.
     why: str
-    # Whether it was taken for that reason, and not because the user asked for it.
-    automatic: bool = False
     # How far apart log-perplexities must be for their order to be known; None where no rank was counted.
     resolution: Resolution | None = None
-
-    @classmethod
-    def of(
-        cls,
-        format_id: str,
-        form: Format,
-        method: str,
-        why: str | None = None,
-        resolution: Resolution | None = None,
-    ) -> FormatFacts:
-        """The facts of a format; `why` is None where the user asked for the method."""
-        return cls(
-            format_id=format_id,
-            template=form.template,
-            size=str(form.size),
-            size_bits=math.log2(form.size),
-            method=method,
-            why="asked for" if why is None else why,
-            automatic=why is not None,
-            resolution=resolution,
-        )
-
-
-class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """The method that was taken and why.
-
-    `why` is the same for the same choice. What was measured differs from run to run and is kept apart, for run.json.
-    """
-
-    method: str
-    why: str
-    # Steps of the exact method (expansions of the tree, or scores of members), and how many the model takes per second.
-    steps: int | None = None
-    steps_per_second: float | None = None
+    # Whether the probabilities of all members sum to at most 1, so that no more than 2^x of them have a log-perplexity of x bits or
+    # less, and that of a canary proves an exposure.
+    is_distribution: bool = False
 
     @property
-    def in_words(self) -> str:
-        """What was measured, or an empty string."""
-        if self.steps is None or self.steps_per_second is None:
-            return ""
-        return (
-            f"{self.steps:,} steps at {self.steps_per_second:,.0f} per second take "
-            f"{duration(self.steps / self.steps_per_second)}"
-        )
+    def is_automatic(self) -> bool:
+        """Whether the method was chosen for it."""
+        return self.why != ASKED_FOR
 
 
 def duration(seconds: float) -> str:
@@ -182,27 +146,18 @@ class Exposures(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     # Of the scores.parquet that was written with it; None for results that were never written.
     scores_sha256: str | None = None
     tail_fits: dict[str, TailFit]
-    # By id, of canaries that were ranked among others: at least so many bits in the whole space, by their probability alone, since no
-    # more than 2^x members can have a log-perplexity of x bits. Only where the probabilities of all members sum to at most 1.
-    proven_bits: dict[str, float] | msgspec.UnsetType = msgspec.UNSET
     warnings: tuple[str, ...] = ()
     results: tuple[ExposureResult, ...]
 
-    def beside(self, candidates: Sequence[CandidateScores], choices: Mapping[str, Choice]) -> Self:
-        """The same results, with what goes to other files: the scores of candidates, and what `auto` measured, by format."""
-        self.__dict__.update(candidates=tuple(candidates), choices=dict(choices))
+    def beside(self, candidates: Sequence[CandidateScores]) -> Self:
+        """The same results with the scores of candidates, which go to scores.parquet."""
+        self.__dict__["candidates"] = tuple(candidates)
         return self
 
     @property
     def candidates(self) -> tuple[CandidateScores, ...]:
         """The scores that go to scores.parquet; empty if the results were read from their file."""
         found: tuple[CandidateScores, ...] = self.__dict__.get("candidates", ())
-        return found
-
-    @property
-    def choices(self) -> dict[str, Choice]:
-        """By format, what `auto` measured before it chose; it differs from run to run, and is in run.json only."""
-        found: dict[str, Choice] = self.__dict__.get("choices", {})
         return found
 
     @property
@@ -221,11 +176,7 @@ class Exposures(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The SHA-256 of the exposure.json that these results were last written to; None before that."""
         return self.__dict__.get("saved_sha256")
 
-    @overload
-    def __getitem__(self, place: int) -> ExposureResult: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[ExposureResult]: ...
-    def __getitem__(self, place: int | slice) -> ExposureResult | Sequence[ExposureResult]:
+    def __getitem__(self, place: int) -> ExposureResult:
         return self.results[place]
 
     def __len__(self) -> int:
@@ -250,11 +201,13 @@ Sequence.register(Exposures)
 
 def _preference(document: Exposures) -> tuple[int, int]:
     """Of two measurements of the same canaries, the one that leaves fewer without evidence is preferred, then the better estimator."""
+    methods = [estimator_of(result.estimate.method) for result in document.results]
     unmeasured = sum(
-        result.estimate.status == "not_measured" or not estimator_of(result.estimate.method).is_evidence
-        for result in document.results
+        result.estimate.status == "not_measured" or not method.is_evidence
+        for result, method in zip(document.results, methods, strict=True)
     )
-    return unmeasured, max((preference(facts.method) for facts in document.formats), default=preference(""))
+    known = [METHODS.index(facts.method) for facts in document.formats if facts.method in METHODS]
+    return unmeasured, max(known, default=len(METHODS))
 
 
 def _again(path: Path, document: Exposures) -> Iterator[str]:

@@ -7,11 +7,11 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.audits.exposure.question import (
     Compared,
+    CountingWork,
     FormatQuestion,
     Measured,
     compared,
@@ -43,6 +43,7 @@ class _Searched(NamedTuple):
     Attributes:
         most: how many members may at most cost no more than each canary and its resolution.
         proven: the rank of each canary if it is proven, else None.
+        unknown: how many members that the search met have no number.
     """
 
     among: Compared
@@ -50,11 +51,14 @@ class _Searched(NamedTuple):
     ranks: Ranks
     most: list[int]
     proven: list[int | None]
+    unknown: int
 
-    def measured(self, estimates: list[Estimate], candidates: CandidateScores | None = None) -> Measured:
-        """The result, with what every search reports."""
+    def measured(
+        self, estimates: list[Estimate] | None = None, candidates: CandidateScores | None = None
+    ) -> Measured:
+        """The result, with what every search reports; by default what is proven."""
         return Measured(
-            estimates=estimates,
+            estimates=self.bounds() if estimates is None else estimates,
             candidates=candidates,
             ranks=self.proven,
             expansions=self.search.frontier.expansions,
@@ -62,26 +66,18 @@ class _Searched(NamedTuple):
             resolution=self.among.resolution,
         )
 
-    @property
-    def without_number(self) -> int:
-        """How many members that the search met have no number."""
-        return self.search.frontier.without_number
-
     def bounds(self) -> list[Estimate]:
         """What is proven, for each canary."""
-        size, unknown = self.among.question.format.size, self.without_number
+        size = self.among.question.format.size
         rows = zip(self.ranks.least.tolist(), self.most, self.proven, strict=True)
         found = [bounded_exposure(least, most, size, rank=rank) for least, most, rank in rows]
-        return [without_numbers(one, unknown) for one in found] if unknown else found
+        return [without_numbers(one, self.unknown) for one in found]
 
 
 @dataclass(frozen=True)
-class RankSearching(MembersWork):
+class RankSearching(CountingWork):
     """A bounded search for the ranks of canaries; its result is the finished search as `snapshot` gives it."""
 
-    thresholds: NDArray[np.float64]
-    margins: NDArray[np.float64]
-    indices: tuple[int, ...]
     budget: int
 
     name = "search ranks/2"
@@ -122,16 +118,14 @@ def _searched(question: FormatQuestion) -> Course[_Searched]:
     """The bounded search, run until it is settled or its budget is spent."""
     among = yield from compared(question, walked=True)
     budget = question.options.budget
-    work = RankSearching(question.members, among.costs, among.margins, among.indices, budget)
+    work = RankSearching(question.members, *among.counted_by(), budget)
     task = f"Proving ranks, at most {budget:,} expansions"
     found = yield from one_result(CourseStep(work, [Unit("search", size=0)], task))
     search = work.search()
     search.restore(found)
-    ranks = among.ranks(search.counter)
     unknown = search.frontier.without_number
-    if search.is_settled() and not unknown:
-        among.check_reached(ranks)
-    beyond = ranks.own + among.resolutions
+    ranks = among.ranks(search.counter, complete=search.is_settled() and not unknown)
+    beyond = ranks.own + among.resolution.at(ranks.own)
     behind = search.most_below(beyond)
     # Canaries that were not reached lie below open nodes, and are among those that may.
     reached = search.counter.counts_to(beyond).tolist()
@@ -141,14 +135,14 @@ def _searched(question: FormatQuestion) -> Course[_Searched]:
     ]
     rows = zip(ranks.rank.tolist(), ranks.most.tolist(), most, strict=True)
     proven = [rank if known == all_there_may_be else None for rank, known, all_there_may_be in rows]
-    return _Searched(among, search, ranks, most, proven)
+    return _Searched(among, search, ranks, most, proven, unknown)
 
 
 def bounded(question: FormatQuestion) -> Course[Measured]:
     """Proven bounds of the rank among all members, which meet where the budget was enough."""
     question.frontier("bounded")  # refused before any work
     searched = yield from _searched(question)
-    return searched.measured(searched.bounds())
+    return searched.measured()
 
 
 @dataclass(frozen=True)
@@ -196,15 +190,14 @@ def guided(question: FormatQuestion) -> Course[Measured]:
     question.frontier("guided")  # refused before any work
     searched = yield from _searched(question)
     search, among, ranks = searched.search, searched.among, searched.ranks
-    if search.is_settled() or searched.without_number:
-        return searched.measured(
-            searched.bounds()
-        )  # draws cannot say how many of the members without a number count
+    if search.is_settled() or searched.unknown:
+        return searched.measured()  # draws cannot say how many of the members without a number count
     try:
         draws = yield from _drawn(question, search)
     except SURVIVED as problem:
         warning = f"only what the search has proven is known, because members could not be drawn: {problem}"
         return searched.measured([warned(one, warning) for one in searched.bounds()])
+    resolutions = among.resolution.at(ranks.own)
     # Canaries that the search has not reached are known nevertheless: they count as found, and draws of them do not.
     missing = [among.indices[i] for i in np.flatnonzero(~ranks.reached)]
     of_canaries = np.isin(draws.indices, question.index_array(missing))
@@ -213,13 +206,13 @@ def guided(question: FormatQuestion) -> Course[Measured]:
         ranks.own,
         costs,
         draws.log2_weights,
-        log2_most_weight=draws.most_log2_weight(ranks.own + among.resolutions),
+        log2_most_weight=draws.most_log2_weight(ranks.own + resolutions),
         known=ranks.rank.tolist(),
         most_rank=searched.most,
         size=question.format.size,
         confidence=question.options.confidence,
         canary_ids=question.canary_ids,
-        resolutions=among.resolutions,
+        resolutions=resolutions,
         known_near=list(zip(ranks.least.tolist(), ranks.most.tolist(), strict=True)),
     )
     return searched.measured(estimates, _candidates(searched, draws))

@@ -13,10 +13,15 @@ from msgspec import UNSET
 
 from coalmine.audits.exposure.chance import FEWEST, at_most_share, canary_p_values, chance_explains, places_of
 from coalmine.audits.exposure.data_checks import planted_in
-from coalmine.audits.exposure.figures import MOST_POINTS, names_of_formats
+from coalmine.audits.exposure.display import (
+    MOST_POINTS,
+    MOST_SECRETS,
+    height,
+    names_of_formats,
+    under_names,
+)
 from coalmine.audits.exposure.report import FULL, WEIGHT
 from coalmine.audits.exposure.results import EXPOSURES
-from coalmine.audits.exposure.table import MOST_SECRETS, height, under_names
 from coalmine.audits.extraction.results import (
     EXTRACTIONS,
     VERIFIED,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from coalmine.audits.exposure.candidate_scores import read_candidates
-from coalmine.audits.exposure.figures import names_of_formats
+from coalmine.audits.exposure.display import names_of_formats
 from coalmine.audits.exposure.results import EXPOSURES, scores_beside
 from coalmine.audits.membership.populations import ScoredExposures, ScoredPopulation, populations
 from coalmine.audits.membership.records import MEMBERSHIPS, Membership, Population

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from coalmine.audits.exposure.candidate_scores import CandidateScores, read_candidates
-from coalmine.audits.exposure.estimators import estimator_of, is_known
+from coalmine.audits.exposure.estimators import estimator_of
 from coalmine.audits.exposure.results import (
     RESULTS_FILE,
     SCORES_FILE,
@@ -335,9 +335,7 @@ def proven_canaries(group: Sequence[ExposureResult], canaries: int) -> tuple[Pro
     for one in group:
         low, level = one.estimate.low, one.estimate.confidence
         estimator = estimator_of(one.estimate.method)
-        in_space = level is None or (
-            is_known(one.estimate.method) and estimator.is_evidence and not estimator.among_others
-        )
+        in_space = level is None or (estimator.is_evidence and not estimator.among_others)
         if low is None or not in_space or one.estimate.status == "not_measured":
             continue
         p_value = min(1.0, canaries * 2.0**-low)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from coalmine.audits.exposure.data_checks import names_in, planted_in
+from coalmine.audits.exposure.data_checks import planted_in
+from coalmine.audits.exposure.display import names_of_formats
 from coalmine.audits.membership.display import membership_figures
 from coalmine.audits.membership.records import MEMBERSHIPS, Membership, Population
 from coalmine.evidence.measures import Audit, Measure, Rule
@@ -170,7 +171,7 @@ def _missing(run: Run) -> Iterator[Measure]:
         for one in document.populations
         if not one.pooled
     }
-    names, planted = names_in(run), planted_in(run)
+    names, planted = names_of_formats(run), planted_in(run)
     if not planted:
         why = "neither its exposures nor its canaries.json were given, so what was planted is not known"
         yield Measure(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from coalmine.audits.exposure.chance import extracted_canaries, judged, secrets_test
-from coalmine.audits.exposure.figures import exposure_figure_of
+from coalmine.audits.exposure.display import exposure_figure
 from coalmine.audits.exposure.report import (
     FULL,
     chance_of_exposures,
@@ -159,7 +159,7 @@ RULES = (
 def _figures(run: Run) -> Iterator[Chart | None]:
     document = None if run.secrets is None else run.secrets.first(EXPOSURES)
     if document is not None and document.results:
-        yield exposure_figure_of(
+        yield exposure_figure(
             _one_format_per_kind(document), figure_id="secrets-by-copies", what=("secret", "secrets")
         )
 

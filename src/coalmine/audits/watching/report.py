@@ -7,8 +7,8 @@ from itertools import accumulate
 from statistics import median
 from typing import Any
 
+from coalmine.audits.exposure.display import names_of_formats
 from coalmine.audits.exposure.estimators import estimator_of
-from coalmine.audits.exposure.figures import formats_of_canaries, names_of_formats
 from coalmine.audits.watching.records import WATCHES, WatchedTraining
 from coalmine.evidence.charts import Axis, Chart, Marks, Rows, copies_colors, rounded, thinned
 from coalmine.evidence.measures import LEVEL, Audit
@@ -117,7 +117,7 @@ def _exposures(run: Run) -> Chart | None:
 
 def _medians(run: Run) -> Rows:
     """The median of each format and number of copies at each look; formats are never mixed."""
-    names, formats = names_of_formats(run), formats_of_canaries(run)
+    names = names_of_formats(run)
     watched = watched_training(run)
     looks = [] if watched is None else [moment for moment in watched.watched if moment.seen]
     rows: Rows = []
@@ -127,7 +127,7 @@ def _medians(run: Run) -> Rows:
         for entry in moment.seen:
             canary = str(entry["canary_id"])
             # An id begins with that of its format, for canaries that no result describes.
-            format_id = entry.get("format_id") or formats.get(canary) or canary.partition("-")[0]
+            format_id = entry.get("format_id") or canary.partition("-")[0]
             if entry["status"] != "not_measured":
                 bits = float(entry["low"] if entry["exposure"] is None else entry["exposure"])
                 groups.setdefault((str(format_id), int(entry["repetitions"])), []).append(bits)
