@@ -229,7 +229,7 @@ def simulated_run(shape: Shape, memory: Memory, chance: np.random.Generator) -> 
         manifest_sha256="0" * 64,
         expansions=0,
         inclusion=0.5,
-    ).beside(candidates, {})
+    ).beside(candidates)
     memberships = (Located(Path("membership.json"), membership(found)),) if shape.membership else ()
     exposures = (Located(Path("exposure.json"), found),)
     return Run(paths=(Path(),), name="simulated", documents={EXPOSURES: exposures, MEMBERSHIPS: memberships})

@@ -152,7 +152,7 @@ def test_the_scores_of_references_are_read_from_the_results(tmp_path):
     runs = two_runs()
     for run in runs:
         exposures = replace(run.exposure, model={"name": run.name})
-        exposures.beside(list(run.others.values()), {})
+        exposures.beside(list(run.others.values()))
         exposures.save(tmp_path / run.name)
     paths = [tmp_path / run.name for run in runs]
     assert compare_runs(paths).pairs == compare(runs).pairs

@@ -45,7 +45,7 @@ def exposed(remembers, repetitions):
 
 def audited(folder, *, remembers, claim=CLAIM, repetitions=1, **options):
     canaries, seen = exposed(remembers, repetitions)
-    seen = msgspec.structs.replace(seen, model={**seen.model, "privacy": claim}).beside(seen.candidates, {})
+    seen = msgspec.structs.replace(seen, model={**seen.model, "privacy": claim}).beside(seen.candidates)
     canaries.save(folder / "canaries.json")
     seen.save(folder)
     found = membership(folder, **options)
