@@ -75,13 +75,13 @@ def headline(audited: Audited, split: Split) -> tuple[list[Row], dict[str, Any]]
                 "decides": question.deciding.name if question.deciding is not None else None,
                 "found": len(question.found()),
                 "suspects": len(question.rows),
-                "smallest_p_value": question.smallest_p_value,
+                "smallest_p_value": 1 / (question.non_members + 1),
                 "found_by": {one.name: one.found for one in question.statistics},
             }
             for question in found.questions
         ],
-        "blind_baseline": msgspec.to_builtins(found.blind_baseline),
-        "checks": msgspec.to_builtins(found.checks),
+        "blind_baseline": msgspec.to_builtins(found.questions[0].blind),
+        "checks": msgspec.to_builtins(found.questions[0].checks),
         "words": msgspec.to_builtins(found.words),
         "log_probabilities": msgspec.to_builtins(found.log_probabilities),
         "warnings": list(found.warnings),

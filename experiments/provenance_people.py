@@ -21,7 +21,6 @@ from provenance_styles import STYLES, NGrams
 from coalmine import check, findings_of, parse_policy
 from coalmine.audits import PROVENANCES, AuditedUsers, Run, User, UserText, audit_provenance
 from coalmine.audits.provenance.blind_baseline import LEVEL
-from coalmine.audits.provenance.deciding import not_interpretable
 from coalmine.audits.provenance.records import Provenance
 from coalmine.evidence.run import Located
 from coalmine.randomness import arrays
@@ -121,10 +120,11 @@ def outcome(
         run = Run(paths=(Path("run"),), name="run", documents={PROVENANCES: (located,)})
         reported = any(one.code == "CM601" and one.status == "found" for one in findings_of(run))
         broken = check(run, parse_policy("[provenance]\nno_user_found = true")).exit_code == 1
-        question, blind = document.questions[0], document.blind_baseline
+        question = document.questions[0]
+        blind = question.blind
         alone = question.deciding is not None and (question.deciding.p_value or 1.0) <= 0.025
         apart = blind is not None and bool(blind.separating(LEVEL))
-        unsaid = bool(not_interpretable(document, question.asks))
+        unsaid = bool(question.why)
         seen.append((reported or broken, alone, apart, unsaid))
     means = np.mean(np.array(seen, dtype=float), axis=0).round(3).tolist()
     return Outcome(corpus, *kind, audits, *means)

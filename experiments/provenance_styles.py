@@ -22,7 +22,6 @@ from provenance_null import TOPIC
 from coalmine import check, findings_of, parse_policy
 from coalmine.audits import PROVENANCES, AuditedUsers, Run, User, UserText, audit_provenance
 from coalmine.audits.provenance.blind_baseline import FEWEST_USERS, LEVEL
-from coalmine.audits.provenance.deciding import not_interpretable
 from coalmine.audits.provenance.records import Provenance
 from coalmine.evidence.run import Located
 from coalmine.models import SequenceScore
@@ -272,9 +271,9 @@ def outcome(
         )
         reported = any(one.code == "CM601" and one.status == "found" for one in findings_of(run))
         broken = check(run, parse_policy("[provenance]\nno_user_found = true")).exit_code == 1
-        reasons = not_interpretable(document, question.asks)
+        reasons = question.why
         alone = question.deciding is not None and (question.deciding.p_value or 1.0) <= 0.025
-        blind = document.blind_baseline
+        blind = question.blind
         apart = blind is not None and bool(blind.separating(LEVEL))
         named = {row.user for row in question.found()} if reported else set()
         found = len(named & trained) / max(1, len(trained))

@@ -1,29 +1,18 @@
 """Provenance results made by hand from scores that are given, through the code that decides: every number in them follows from the scores."""
 
-import functools
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
-from coalmine import Estimate
 from coalmine.audits import PROVENANCES, Provenance, ProvenanceOptions, Run
-from coalmine.audits.provenance.blind_baseline import BlindBaseline, GroupResult
-from coalmine.audits.provenance.data_checks import (
-    DataChecks,
-    Overlap,
-    RepeatedTexts,
-    TimeRange,
-    TimeRanges,
-    UnknownShare,
-    UnknownWords,
-    unknown_words,
-)
-from coalmine.audits.provenance.deciding import decided, interpreted
+from coalmine.audits.provenance.blind_baseline import BlindBaseline, _estimate
+from coalmine.audits.provenance.data_checks import DataCheck
+from coalmine.audits.provenance.deciding import decide, question_of
 from coalmine.audits.provenance.records import AblationPoint
 from coalmine.audits.provenance.scores import Available
 from coalmine.audits.provenance.words import FREQUENCY_GROUPS, LOG_BINS, log_histogram, word_groups
 from coalmine.evidence.run import Located
-from coalmine.statistics.intervals import effective_interval
 
 TOKENS = 100
 # Non-members from the lowest to the highest; 199 of them give p-values of 0.005 and more.
@@ -74,34 +63,12 @@ def available(*, classifier=None, reference=True, moments=True):
     return Available({need: why for need, why in absent.items() if why}, classifier)
 
 
-def area(value, users):
-    low, high = effective_interval(value, min(users), 0.95)
-    n = sum(users)
-    return Estimate(
-        method="blind baseline",
-        status="measured",
-        value=value,
-        low=low,
-        high=high,
-        confidence=0.95,
-        n=n,
-        statement=f"without any model, AUC is {value:.3f} (95% interval {low:.3f} to {high:.3f}), where 0.5 is chance: {n:,} users",
-    )
-
-
 def blind(suspects, others, value=0.5, p_value=0.4, scores_p_value=0.0005):
     """A blind baseline that sees words alone, with this AUC, and would have seen a difference as large as that of the scores."""
-    auc = area(value, (suspects, others))
-    groups = (
-        GroupResult(name="words", auc=auc, p_value=p_value),
-        GroupResult(
-            name="dates", auc=Estimate.not_measured("blind baseline", "texts have no dates"), p_value=None
-        ),
-    )
     return BlindBaseline(
-        auc=auc,
+        auc=_estimate(value, min(suspects, others), suspects + others, 0.95),
         p_value=p_value,
-        groups=groups,
+        groups={"words": p_value},
         suspects=suspects,
         non_members=others,
         orders=2_000,
@@ -110,49 +77,8 @@ def blind(suspects, others, value=0.5, p_value=0.4, scores_p_value=0.0005):
     )
 
 
-def times(suspects=("2018-01-01", "2018-06-30"), others=("2018-01-02", "2018-06-29"), within=(0.97, 0.98)):
-    """When the two groups wrote."""
-    ranges = [TimeRange(first=first, last=last, dated=50, undated=3) for first, last in (suspects, others)]
-    disjoint = ranges[0].last < ranges[1].first or ranges[1].last < ranges[0].first
-    return TimeRanges(
-        suspects=ranges[0],
-        non_members=ranges[1],
-        suspects_within=within[0],
-        non_members_within=within[1],
-        disjoint=disjoint,
-    )
-
-
-def repeated(texts=300, shared=2):
-    return RepeatedTexts(
-        shortest=30,
-        texts=texts,
-        repeated=shared,
-        users=120,
-        affected_users=3 if shared else 0,
-        most_users=2 if shared else 1,
-    )
-
-
-def overlap(first="suspects", second="non-members", *, users=0, texts=0, sharing=()):
-    return Overlap(
-        first=first, second=second, users=users, first_users=20, texts=texts, first_texts=400, sharing=sharing
-    )
-
-
-@functools.cache
-def differing_words():
-    return unknown_words(
-        {"suspects": ([1, 0, 2, 1] * 5, [100] * 20), "non-members": ([30, 25, 33, 31] * 5, [100] * 20)}
-    )
-
-
-def same_words():
-    share = {"unknown": 20, "tokens": 1_000, "share": 0.02, "mean_share": 0.02, "users": 10}
-    return UnknownWords(
-        groups=(UnknownShare(group="suspects", **share), UnknownShare(group="non-members", **share)),
-        difference=None,
-    )
+def noticed(about, effect, says="5 of 400 texts of suspects are also among non-members (user 2)"):
+    return (DataCheck(about=about, effect=effect, says=says),)
 
 
 def provenance(
@@ -165,38 +91,36 @@ def provenance(
     classifier=None,
     reference=True,
     moments=True,
-    blind_baseline=None,
-    others_blind_baseline=None,
+    baseline=None,
+    baseline_of="texts",
     checks=None,
     ablation=False,
     **settings,
 ):
-    """The result of an audit of users with these scores; `others` are the scores of other texts by the same users."""
+    """The result of an audit of users with these scores; `others` are the scores of other texts by the same users.
+
+    `checks` are those of each question; the blind baseline of one question is `baseline`.
+    """
     options = ProvenanceOptions(**settings)
     there = available(classifier=classifier, reference=reference, moments=moments)
-    called = (
-        [f"person{place}@example.org" for place in range(1, len(suspects) + 1)] if names is None else names
-    )
+    called = names or [f"person{place}@example.org" for place in range(1, len(suspects) + 1)]
+    calibration, many = numbers(non_members) if len(non_members) else None, len(non_members)
+    questions = []
+    for asks, scores in {"texts": suspects, "user": others}.items():
+        if scores is not None:
+            raw = question_of(asks, called, numbers(scores), calibration, there, options.by)
+            mine = baseline if asks == baseline_of else None
+            seen = (mine or blind(len(scores), many)) if many else None
+            raw = msgspec.structs.replace(raw, blind=seen, checks=(checks or {}).get(asks, ()))
+            questions.append(decide(raw, options, members))
     own = numbers(suspects)
-    calibration = numbers(non_members) if len(non_members) else None
-    questions = [decided("texts", called, own, calibration, there, options, members)]
-    if others is not None:
-        questions.append(decided("user", called, numbers(others), calibration, there, options, members))
-    many = len(non_members)
-    if checks is None:
-        checks = DataChecks(unknown_words=same_words())
-    result = Provenance(
+    return Provenance(
         model={"adapter": "scripted"},
         settings=options,
         ranked=1000,
         top=None,
         probabilities=True,
         questions=tuple(questions),
-        blind_baseline=blind(len(suspects), many) if blind_baseline is None and many else blind_baseline,
-        others_blind_baseline=blind(len(others), many)
-        if others_blind_baseline is None and many and others is not None
-        else others_blind_baseline,
-        checks=checks,
         words=word_groups(own, calibration, options.confidence),
         log_probabilities=log_histogram(own, calibration),
         ablation=tuple(
@@ -204,13 +128,12 @@ def provenance(
                 ablated=share / 10,
                 frequent=0.3 - share / 50,
                 rare=0.3 - share / 20,
-                non_members_frequent=0.29 - share / 50 if len(non_members) else None,
-                non_members_rare=0.02 if len(non_members) else None,
+                non_members_frequent=0.29 - share / 50 if many else None,
+                non_members_rare=0.02 if many else None,
             )
             for share in range(5 if ablation else 0)
         ),
     )
-    return interpreted(result)
 
 
 def run_of(*documents, place=None):

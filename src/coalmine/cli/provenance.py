@@ -15,7 +15,6 @@ from coalmine.cli.taking import Arguments, Part
 from coalmine.errors import InputError
 
 if TYPE_CHECKING:
-    from coalmine.audits.provenance.data_checks import IndexedCorpus
     from coalmine.audits.provenance.fit import Fit
     from coalmine.audits.provenance.users import User
 
@@ -51,7 +50,6 @@ class ProvenanceArguments(Arguments, frozen=True, kw_only=True):
         non_members: A corpus of users who are known not to be in the training data; without it there are no p-values.
         others: Further texts by suspects, to ask whether they took part at all, and by non-members to compare with.
         reference_model: A model without the suspects' texts, such as the base of a fine-tuned one.
-        index: An index of one of these corpora, to find texts inside those of other users.
         out: Directory for the results; default: MODEL-audit/provenance.
     """
 
@@ -60,7 +58,6 @@ class ProvenanceArguments(Arguments, frozen=True, kw_only=True):
     non_members: Path | None = None
     others: Path | None = None
     reference_model: str | None = None
-    index: Path | None = None
     out: Path | None = None
     reveal: Reveal = False
     columns: CorpusFields
@@ -160,7 +157,6 @@ def _audit(
         "reference": given.shadows.reference,
     }
     hashes = {role: sha256_of_file(path) for role, path in corpora.items() if path is not None}
-    indexed = _indexed(given.index, hashes)
     users = AuditedUsers(
         _users(suspects, given, "suspects"),
         _users(given.others, given, "other texts by suspects"),
@@ -180,7 +176,6 @@ def _audit(
             seed=given.options.seed, model=made.model, data_sha256=made.data_sha256
         ),
         data_sha256=hashes,
-        indexed=indexed,
     )
     for question in result.questions:
         session.say(*terminal(result, question, reveal=given.reveal))
@@ -200,10 +195,3 @@ def _users(path: Path | None, given: ProvenanceArguments, what: str) -> list[Use
     if by == "person":
         fields = msgspec.structs.replace(fields, user=named.get("thread"))
     return [] if path is None else read_users(path, fields, by=by, what=what)
-
-
-def _indexed(path: Path | None, hashes: dict[str, str]) -> IndexedCorpus | None:
-    from coalmine.audits.provenance.data_checks import IndexedCorpus
-    from coalmine.corpus.index.queries import CorpusIndex
-
-    return None if path is None else IndexedCorpus.of(CorpusIndex.open(path), hashes)

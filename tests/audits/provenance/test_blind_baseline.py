@@ -128,10 +128,8 @@ def test_it_says_what_separates(changes, name):
     found = blind_baseline(made_users(40, 1), made_users(40, 2, **changes))
     assert found.p_value <= 2 / 2000
     assert name in found.separating()
-    by_name = {group.name: group for group in found.groups}
-    assert list(by_name) == ["words", "order", "characters", "single", "length", "dates", "posts", "model"]
-    assert by_name[name].auc.value > 0.75
-    assert by_name[name].auc.low > 0.5
+    assert list(found.groups) == ["words", "order", "characters", "single", "length", "dates", "posts"]
+    assert found.auc.low > 0.5
     if name == "dates":
         assert set(found.separating()) == {"dates"}
 
@@ -196,13 +194,7 @@ def test_it_knows_how_large_a_difference_it_would_notice():
 def test_what_users_do_not_have_is_not_measured():
     users = [User(f"line {place}", (UserText(f"text {place % 7}"),)) for place in range(40)]
     found = blind_baseline(users[:20], users[20:])
-    reasons = {group.name: group.auc.statement for group in found.groups if group.p_value is None}
-    assert reasons == {
-        "length": "all texts have the same length",
-        "dates": "no dates are known on both sides",
-        "posts": "every user has as many texts, of the same length",
-        "model": "there is no model that saw neither side",
-    }
+    assert list(found.groups) == ["words", "order", "characters", "single"]
     assert found.auc.status == "measured"
     same = [User(str(place), (UserText("same"),)) for place in range(8)]
     nothing = blind_baseline(same[:4], same[4:])

@@ -42,8 +42,7 @@ def bits(model, text):
 
 
 def asked(target, *others, texts=TEXTS, **how):
-    every = tuple(range(len(others)))
-    work = UserWork(target, others, every, statistics=how.pop("statistics", ("likelihood-ratio",)), **how)
+    work = UserWork(target, shadows=others, **{"statistics": ("likelihood-ratio",), **how})
     users = [User("ann", tuple(map(UserText, texts)))]
     with open_engine("here") as engine:
         return ask_users(work, users, engine=engine, ledger=Ledger(None), progress=Silent())

@@ -21,20 +21,19 @@ import unicodedata
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
 from coalmine.audits.provenance.users import User, seconds_since_1970
-from coalmine.errors import InputError
 from coalmine.models.protocols import IntArray
 from coalmine.randomness import arrays
 from coalmine.records import Estimate
 from coalmine.records.estimate import Count, Share
 from coalmine.statistics.intervals import effective_interval
-from coalmine.statistics.scores import FloatArray, checked_confidence
+from coalmine.statistics.scores import FloatArray
 
 METHOD = "blind baseline"
 # Numbers of suspects, and of non-members.
@@ -63,31 +62,21 @@ _OTHER_KIND = 7
 _BETWEEN = "\0"
 
 
-class GroupResult(msgspec.Struct, frozen=True, kw_only=True):
-    """How well one group of features tells suspects from non-members."""
-
-    name: GroupName | Literal["all"]
-    # The area under the ROC curve; "not_measured" where users do not differ in these features, or have none.
-    auc: Estimate
-    # Of an area as high by chance, corrected for the number of groups.
-    p_value: Share | None
-
-
 class BlindBaseline(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether suspects can be told from non-members without a model.
+    """Whether suspects can be told from non-members without a model, by the area under the ROC curve of all features together.
 
-    `auc` is that of all features together. `p_value` is the smallest of all groups, and all are corrected for their number: at a level of
-    1%, one in a hundred random splits fires, whatever the number of groups.
+    `p_value` is the smallest of all groups of features, and all are corrected for their number: at a level of 1%, one in a hundred random
+    splits fires, whatever the number of groups.
     """
 
     auc: Estimate
-    p_value: Share | None
-    # Words, their order, characters, single features, length, dates, posts and a model that saw neither side, in this order.
-    groups: tuple[GroupResult, ...]
+    p_value: Share | None = None
+    # Of an area as high by chance, for each group of features in which users differ.
+    groups: dict[GroupName, Share] = {}
     suspects: Count
     non_members: Count
     # How many orders of the labels were tried, the true one included: 1 / orders is the smallest p-value.
-    orders: Count
+    orders: Count = 0
     # What the baseline would have said of a feature that all suspects have and no non-member, and of one that separates them as well as
     # the audit's own scores do; above the level, a difference as large could have gone unnoticed. None where it is not known.
     smallest_p_value: Share | None = None
@@ -95,10 +84,9 @@ class BlindBaseline(msgspec.Struct, frozen=True, kw_only=True):
 
     def separating(self, level: float = LEVEL) -> tuple[str, ...]:
         """The groups of features that tell suspects from non-members at a level, the clearest first; ("all",) if only all together do."""
-        found = [group for group in self.groups if group.p_value is not None and group.p_value <= level]
-        found.sort(key=lambda group: (group.p_value or 0.0, -(group.auc.value or 0.0)))
+        found = [name for name, p_value in self.groups.items() if p_value <= level]
         if found:
-            return tuple(group.name for group in found)
+            return tuple(sorted(found, key=lambda name: self.groups[name]))
         return ("all",) if self.p_value is not None and self.p_value <= level else ()
 
 
@@ -122,7 +110,7 @@ def blind_baseline(
         scores: those of the audit, of suspects and of non-members; NaN for users who have none.
         model_bits: the mean log2 probability of their tokens under a model that saw neither side, in the same way.
         orders: of the labels that are compared, the true one included; the smallest p-value is 1 / orders.
-        confidence: of the interval of each area, over users.
+        confidence: of the interval of the area, over users.
         seed: of folds, orders, and the draw of users.
 
     >>> from coalmine.audits.provenance.users import UserText
@@ -131,59 +119,39 @@ def blind_baseline(
     >>> blind_baseline(old, new).separating()
     ('dates',)
     """
-    if orders < 2:
-        raise InputError(f"orders of the labels must be at least 2, got {orders}; 2000 is usual")
-    level = checked_confidence(confidence)
     sides = {"suspects": suspects, "non-members": non_members}
-    counted = {name.replace("-", "_"): len(side) for name, side in sides.items()}
-    fewest = min(counted.values())
-    if fewest < FEWEST_USERS:
+    counted: dict[str, Any] = {name.replace("-", "_"): len(side) for name, side in sides.items()}
+    why = "the users differ in nothing that can be seen without a model"
+    if min(counted.values()) < FEWEST_USERS:
         found = " and ".join(f"{count:,}" for count in counted.values())
         why = (
             f"telling suspects from non-members takes at least {FEWEST_USERS} of each, and there are {found}"
         )
-        return BlindBaseline(
-            auc=Estimate.not_measured(METHOD, why), p_value=None, groups=(), orders=0, **counted
-        )
+        return BlindBaseline(auc=Estimate.not_measured(METHOD, why), **counted)
     drawn = [_drawn(len(side), name, seed) for name, side in sides.items()]
     users = [side[place] for side, places in zip(sides.values(), drawn, strict=True) for place in places]
     labels = np.repeat([1.0, -1.0], [len(places) for places in drawn])
     features = user_features(users, labels > 0, None if model_bits is None else _beside(model_bits, drawn))
+    names = tuple(features)
+    single = features.pop("single", None)
+    if not features:
+        return BlindBaseline(auc=Estimate.not_measured(METHOD, why), **counted)
     folds = _folds(labels, seed)
     tried = _orders(labels, folds, orders, seed)
-    missing = {
-        name: GroupResult(name=name, auc=Estimate.not_measured(METHOD, why), p_value=None)
-        for name, why in features.items()
-        if isinstance(why, str)
-    }
-    values = {name: rows for name, rows in features.items() if not isinstance(rows, str)}
-    single = values.pop("single", None)
-    if not values:
-        nothing = Estimate.not_measured(
-            METHOD, "the users differ in nothing that can be seen without a model"
-        )
-        return BlindBaseline(auc=nothing, p_value=None, groups=tuple(missing.values()), orders=0, **counted)
     # Where users differ in no single feature of their texts, they are ordered by what they do differ in, such as dates.
-    ordered = next(iter(values.values())) if single is None else single
-    kernels = [_kernel(rows) for rows in values.values()]
+    ordered = next(iter(features.values())) if single is None else single
+    kernels = [_kernel(rows) for rows in features.values()]
     kernels.append(np.mean(kernels, axis=0))
     # The clearest single feature first, because the audit's own scores are compared with it.
-    names: list[GroupName | Literal["all"]] = ["single", *values, "all"]
     areas = np.stack([_clearest(ordered, tried, seed), *(_areas(kernel, folds, tried) for kernel in kernels)])
     own = None if scores is None else _filled(_beside(scores, drawn))
     imagined = [_clearest(one[:, None], labels[:, None], seed)[0] for one in (labels, own) if one is not None]
     p_values, noticed = _corrected(areas, imagined)
-    shown = [_chosen(ordered, folds, labels), *areas[1:, 0].tolist()]
-    measured = {
-        name: GroupResult(
-            name=name, auc=_estimate(area, min(map(len, drawn)), len(labels), level), p_value=p_value
-        )
-        for name, area, p_value in zip(names, shown, p_values, strict=True)
-    }
+    by_group = {"single": p_values[0]} | dict(zip(features, p_values[1:-1], strict=True))
     return BlindBaseline(
-        auc=measured["all"].auc,
+        auc=_estimate(float(areas[-1, 0]), min(map(len, drawn)), len(labels), confidence),
         p_value=min(p_values),
-        groups=tuple(missing.get(name) or measured[name] for name in features),
+        groups={name: by_group[name] for name in names},
         orders=orders,
         smallest_p_value=noticed[0],
         scores_p_value=None if own is None else noticed[1],
@@ -271,30 +239,6 @@ def _clearest(values: FloatArray, labels: FloatArray, seed: int) -> FloatArray:
     return clearest
 
 
-def _single_areas(values: FloatArray, labels: FloatArray) -> FloatArray:
-    """The area under the ROC curve of each feature for each order of the labels, of shape (features, orders)."""
-    from scipy.stats import rankdata
-
-    suspects = int((labels[:, 0] > 0).sum())
-    sums = np.asarray(rankdata(values, axis=0)).T @ (labels > 0).astype(np.float64)
-    return np.asarray((sums - suspects * (suspects + 1) / 2) / (suspects * (len(labels) - suspects)))
-
-
-def _chosen(values: FloatArray, folds: Sequence[np.ndarray], labels: FloatArray) -> float:
-    """The area of the clearest single feature, which is chosen among the users of the other folds: the mean over folds, by their pairs."""
-    total, pairs = 0.0, 0
-    for members in folds:
-        others = np.delete(np.arange(len(labels)), members)
-        by_feature = _single_areas(values[others], labels[others, None])[:, 0] - 0.5
-        best = int(np.argmax(np.abs(by_feature)))
-        area = _single_areas(values[members][:, [best]], labels[members, None])[0, 0]
-        suspects = int((labels[members] > 0).sum())
-        weight = suspects * (len(members) - suspects)
-        total += weight * (area if by_feature[best] > 0 else 1 - area)
-        pairs += weight
-    return float(total / pairs)
-
-
 def _scoring(kernel: FloatArray, members: np.ndarray) -> FloatArray:
     """The matrix that makes the scores of a fold's users from the labels of all others: least squares with an intercept."""
     others = np.delete(np.arange(len(kernel)), members)
@@ -359,8 +303,8 @@ def _estimate(area: float, trials: int, n: int, level: float) -> Estimate:
 
 def user_features(
     users: Sequence[User], is_suspect: np.ndarray, model_bits: FloatArray | None = None
-) -> dict[GroupName, FloatArray | str]:
-    """What can be known of users without the model, a row per user for each group, or why there is nothing.
+) -> dict[GroupName, FloatArray]:
+    """What can be known of users without the model, a row per user for each group of features in which they differ.
 
     Which users are suspects decides only whether both sides have dates. `model_bits` is the mean log2 probability of each user's tokens
     under a model that saw neither side; NaN where it is not known.
@@ -371,22 +315,19 @@ def user_features(
     )
     bits = None if model_bits is None else _filled(model_bits)[:, None]
     scalars = [numbers] if bits is None else [numbers, bits]
-    single = np.hstack([*scalars, *(_telling(shares) for shares in (shapes, raw, words, order))])
-    dates = _dates(users, is_suspect)
-    return {
-        "words": _varied(words, "all users use the same words, equally often"),
-        "order": _varied(order, "all users have the same pairs of words, equally often"),
-        "characters": _varied(np.hstack([raw, shapes]), "all users use the same characters, equally often"),
-        "single": _placed(single, "the users differ in no single feature"),
-        "length": _scalars(numbers[:, :4], "all texts have the same length"),
-        "dates": "no dates are known on both sides"
-        if dates is None
-        else _scalars(dates, "all texts have the same date"),
-        "posts": _scalars(numbers[:, 4:], "every user has as many texts, of the same length"),
-        "model": "there is no model that saw neither side"
-        if bits is None
-        else _scalars(bits, "all texts are as probable to the model that saw neither side"),
+    ranks = _ranked(np.hstack([*scalars, *(_telling(shares) for shares in (shapes, raw, words, order))]))
+    groups: dict[GroupName, FloatArray | None] = {
+        "words": words,
+        "order": order,
+        "characters": np.hstack([raw, shapes]),
+        # The place of each user among all by each feature alone, from 0 to 1.
+        "single": None if ranks is None else (ranks - 0.5) / len(ranks),
+        "length": _scalars(numbers[:, :4]),
+        "dates": _scalars(_dates(users, is_suspect)),
+        "posts": _scalars(numbers[:, 4:]),
+        "model": _scalars(bits),
     }
+    return {name: rows for name, rows in groups.items() if rows is not None and np.ptp(rows, axis=0).any()}
 
 
 def _shares(users: Sequence[User], counts: Callable[[Sequence[str]], IntArray]) -> FloatArray:
@@ -489,10 +430,6 @@ def _dates(users: Sequence[User], is_suspect: np.ndarray) -> FloatArray | None:
     return rows
 
 
-def _varied(rows: FloatArray, missing: str) -> FloatArray | str:
-    return rows if np.ptp(rows, axis=0).any() else missing
-
-
 def _ranked(columns: FloatArray) -> FloatArray | None:
     """The rank of each user among all by each feature in which they differ; None where they differ in none."""
     from scipy.stats import rankdata
@@ -501,17 +438,11 @@ def _ranked(columns: FloatArray) -> FloatArray | None:
     return np.asarray(rankdata(varied, axis=0), dtype=np.float64) if varied.shape[1] else None
 
 
-def _placed(columns: FloatArray, missing: str) -> FloatArray | str:
-    """The place of each user among all by each feature alone, from 0 to 1."""
-    ranks = _ranked(columns)
-    return missing if ranks is None else (ranks - 0.5) / len(ranks)
-
-
-def _scalars(columns: FloatArray, missing: str) -> FloatArray | str:
+def _scalars(columns: FloatArray | None) -> FloatArray | None:
     """Ranks among all users and their squares: whatever the unit, and also where one side lies between two parts of the other."""
-    ranks = _ranked(columns)
+    ranks = None if columns is None else _ranked(columns)
     if ranks is None:
-        return missing
+        return None
     ranks = (ranks - ranks.mean(axis=0)) / ranks.std(axis=0)
     return np.concatenate([ranks, ranks**2], axis=1)
 

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
-from coalmine.audits.provenance.blind_baseline import LEVEL, BlindBaseline
-from coalmine.audits.provenance.data_checks import Overlap
+from coalmine.audits.provenance.blind_baseline import LEVEL
+from coalmine.audits.provenance.data_checks import Asks
 from coalmine.audits.provenance.options import By, ProvenanceOptions, candidates
-from coalmine.audits.provenance.records import Asks, Calibrated, Provenance, Question, StatisticFacts, UserRow
+from coalmine.audits.provenance.records import (
+    Calibrated,
+    Decision,
+    Provenance,
+    Question,
+    StatisticFacts,
+    UserRow,
+)
 from coalmine.audits.provenance.scores import STATISTICS, Available
-from coalmine.audits.provenance.users import Group, counted, listed
+from coalmine.audits.provenance.users import counted
 from coalmine.engines.units import Arrays
 from coalmine.models.protocols import FloatArray
 from coalmine.statistics.multiple_tests import benjamini_hochberg
 from coalmine.statistics.provenance.conformal import (
     conformal_p_values,
-    fewest_shown,
-    non_members_needed,
     p_value_together,
     sides_area,
     sides_p_value,
-    smallest_p_value,
 )
 from coalmine.statistics.provenance.detection import measure_detection, undecided
 
@@ -33,8 +36,6 @@ from coalmine.statistics.provenance.detection import measure_detection, undecide
 THE_PERSON = "this person"
 # Above this p-value of all suspects together, and with nobody found, no report and no gate accuses anyone.
 TOGETHER = 0.05
-# Whose texts a question is asked with.
-WHOM: dict[Asks, str] = {"texts": "suspects", "user": "other texts of suspects"}
 _BY_WHAT = {
     "words": "their words",
     "order": "the order of their words",
@@ -46,41 +47,17 @@ _BY_WHAT = {
     "model": "the scores of a model that saw neither",
     "all": "all of these together",
 }
-_GROUPS: dict[Group, str] = {
-    "suspects": "suspects",
-    "others": "other texts of suspects",
-    "non-members": "non-members",
-    "reference": "the users that shadow models were trained on",
-}
 _DECIDING_ALONE = frozenset(one.name for one in STATISTICS if one.decides_alone)
 
 
-class _Judged(NamedTuple):
-    """The scores of users by one statistic, and what follows from them; None where there is nothing, or it cannot be said."""
-
-    scores: Sequence[float | None]
-    p_values: Sequence[float | None]
-    adjusted: Sequence[float | None]
-    found: Sequence[bool | None]
-    calibrated: Calibrated = "nothing"
-    # Of all users taken together.
-    together: float | None = None
-
-
-def decided(
-    asks: Asks,
-    names: Sequence[str],
-    asked: Arrays,
-    non_members: Arrays | None,
-    there: Available,
-    options: ProvenanceOptions,
-    members: Collection[str] | None = None,
+def question_of(
+    asks: Asks, names: Sequence[str], asked: Arrays, non_members: Arrays | None, there: Available, by: By
 ) -> Question:
-    """The answer to one question for all users, by every statistic, and decisions by the one that was chosen beforehand.
+    """A question with the scores of all users by every statistic, of which nothing follows yet.
 
     By person, `names` are those of texts, and there is one row about all of them.
     """
-    person = options.by == "person"
+    person = by == "person"
     scores: dict[str, FloatArray] = {}
     facts = []
     for one in STATISTICS:
@@ -100,6 +77,7 @@ def decided(
         why = counts["reason"][place] or "the texts have no token that the model knows"
         if counts["tokens"][place]:
             why = "no part of the texts is predicted by the model and by what it is compared with"
+        own_scores = {} if person else {key: float(one[place]) for key, one in scores.items()}
         rows.append(
             UserRow(
                 user=name,
@@ -107,126 +85,128 @@ def decided(
                 tokens=counts["tokens"][place],
                 unknown_tokens=counts["unknown"][place],
                 why=why,
-                scores={} if person else {key: _number(one[place]) for key, one in scores.items()},
+                scores={key: None if np.isnan(score) else score for key, score in own_scores.items()},
             )
         )
-    question = Question(
+    return Question(
         asks=asks,
         rows=tuple(rows),
         statistics=tuple(facts),
         non_members=0 if non_members is None else len(non_members["tokens"]),
         own_texts=len(names) if person else None,
     )
-    return with_decisions(question, options, members)
 
 
-def with_decisions(
+def decide(
     question: Question, options: ProvenanceOptions, members: Collection[str] | None = None
 ) -> Question:
-    """The same question with all that follows from its scores: p-values, decisions and counts.
+    """The same question with all that follows from its scores: p-values, decisions, counts, and why nothing follows from them.
 
-    `members` are those whose texts are in the training data, where that is known.
+    The statistic that decides was chosen before any score was seen. `members` are those whose texts are in the training data, where that
+    is known.
     """
     judged = {
-        one.name: _judge(one, question, options.fdr) for one in question.statistics if not one.not_applicable
+        one.name: _judge(one, question, options.fdr)
+        for one in question.statistics
+        if one.not_applicable is None
     }
     wanted = candidates(options.statistic, non_members=question.non_members > 0)
     chosen = next((name for name in wanted if name in judged), None)
-    texts, tokens = (sum(getattr(row, what) for row in question.rows) for what in ("texts", "tokens"))
-    calibration = question.non_members if question.own_texts is None else 0
-    return msgspec.structs.replace(
-        question,
-        rows=tuple(_row(place, question, judged, chosen) for place in range(len(question.rows))),
-        statistics=tuple(
-            _facts(one, judged[one.name], one.name == chosen, question.rows, options.confidence, members)
-            if one.name in judged
-            else one
-            for one in question.statistics
-        ),
-        smallest_p_value=smallest_p_value(calibration) if calibration else None,
-        mean_texts=texts / max(1, len(question.rows)),
-        mean_tokens_per_text=tokens / max(1, texts),
-    )
+    own = None if chosen is None else judged[chosen]
+    why = _why(question, own, options)
+    silenced = bool(why) and own is not None and own.calibrated == "non-members"
+    rows = []
+    for place, row in enumerate(question.rows):
+        cell = _Cell() if own is None else own.cells[place]
+        decision: Decision = "not measured"
+        if cell.found is not None:
+            decision = "cannot be said" if silenced else "found" if cell.found else "not found"
+        unmeasured = "no statistic can be computed for this target" if own is None else row.why
+        rows.append(
+            msgspec.structs.replace(
+                row,
+                decision=decision,
+                score=cell.score,
+                p_value=cell.p_value,
+                adjusted_p_value=cell.adjusted,
+                why=unmeasured if cell.score is None else None,
+                scores={name: one.cells[place].score for name, one in judged.items()},
+                p_values={name: one.cells[place].p_value for name, one in judged.items()},
+            )
+        )
+    statistics = []
+    for one in question.statistics:
+        if one.name in judged:
+            cells, calibrated, together = judged[one.name]
+            scored = [
+                (cell, row.user) for cell, row in zip(cells, rows, strict=True) if cell.score is not None
+            ]
+            decided = [bool(cell.found) for cell, _ in scored if cell.found is not None]
+            truth = one.detection
+            if members is not None and scored:
+                truth = measure_detection(
+                    np.array([cell.score for cell, _ in scored], dtype=float),
+                    decided or None,
+                    [user in members for _, user in scored],
+                    options.confidence,
+                )
+            one = msgspec.structs.replace(  # noqa: PLW2901
+                one,
+                decides=one.name == chosen,
+                calibrated=calibrated,
+                found=sum(decided) if decided and not silenced else None,
+                p_value=together,
+                detection=undecided(truth) if silenced and truth is not None else truth,
+            )
+        statistics.append(one)
+    return msgspec.structs.replace(question, rows=tuple(rows), statistics=tuple(statistics), why=why)
+
+
+def decided_again(document: Provenance) -> Provenance:
+    """The same result with everything that follows from its scores and counts computed again."""
+    questions = tuple(decide(one, document.settings) for one in document.questions)
+    return msgspec.structs.replace(document, questions=questions)
+
+
+class _Cell(NamedTuple):
+    """The score of a user by one statistic, and what follows from it; None where there is nothing."""
+
+    score: float | None = None
+    p_value: float | None = None
+    adjusted: float | None = None
+    found: bool | None = None
+
+
+class _Judged(NamedTuple):
+    """What follows from the scores of all users by one statistic, and the p-value of all taken together."""
+
+    cells: Sequence[_Cell]
+    calibrated: Calibrated = "nothing"
+    together: float | None = None
 
 
 def _judge(one: StatisticFacts, question: Question, fdr: float) -> _Judged:
     others = one.non_member_scores
-    if (
-        question.own_texts is not None
-    ):  # all texts of one person against those of the same person that cannot have been used
+    if question.own_texts is not None:
+        # All texts of one person against those of the same person that cannot have been used.
         if not (one.own_scores and others):
-            return _Judged([None], [None], [None], [None])
+            return _Judged([_Cell()])
         p_value = sides_p_value(one.own_scores, others)
-        area = sides_area(one.own_scores, others)
-        return _Judged([area], [p_value], [p_value], [p_value <= fdr], "non-members", p_value)
-    scores = [row.scores.get(one.name) for row in question.rows]
-    known = [score for score in scores if score is not None]
-    nothing: list[None] = [None] * len(scores)
+        cell = _Cell(sides_area(one.own_scores, others), p_value, p_value, p_value <= fdr)
+        return _Judged([cell], "non-members", p_value)
+    cells = [_Cell(row.scores.get(one.name)) for row in question.rows]
+    known = [cell.score for cell in cells if cell.score is not None]
     if known and others:
         p_values = conformal_p_values(known, others).tolist()
         tested = benjamini_hochberg(p_values, fdr)
-        p_column, adjusted, found = (
-            _spread(scores, column) for column in (p_values, tested.adjusted, tested.shown)
-        )
-        together = p_value_together(p_values, len(others))
-        return _Judged(scores, p_column, adjusted, found, "non-members", together)
+        numbers = zip(known, p_values, tested.adjusted, tested.shown, strict=True)
+        cells = [cell if cell.score is None else _Cell(*next(numbers)) for cell in cells]
+        return _Judged(cells, "non-members", p_value_together(p_values, len(others)))
     if known and one.name in _DECIDING_ALONE:
         # The paper's decision: the side of the classifier's hyperplane.
-        sides = [None if score is None else score > 0 for score in scores]
-        return _Judged(scores, nothing, nothing, sides, "shadows")
-    return _Judged(scores, nothing, nothing, nothing)
-
-
-def _row(place: int, question: Question, judged: dict[str, _Judged], chosen: str | None) -> UserRow:
-    row, own = question.rows[place], None if chosen is None else judged[chosen]
-    found = None if own is None else own.found[place]
-    why: str | None = None
-    if own is None:
-        why = "no statistic can be computed for this target"
-    elif own.scores[place] is None:
-        why = row.why
-    elif found is None:
-        why = "there are no non-members to compare the score with"
-        if question.non_members:
-            why = "no non-member could be measured, so there is nothing to compare the score with"
-    return msgspec.structs.replace(
-        row,
-        decision="not measured" if found is None else "found" if found else "not found",
-        score=None if own is None else own.scores[place],
-        p_value=None if own is None else own.p_values[place],
-        adjusted_p_value=None if own is None else own.adjusted[place],
-        why=why,
-        scores={name: one.scores[place] for name, one in judged.items()},
-        p_values={name: one.p_values[place] for name, one in judged.items()},
-    )
-
-
-def _facts(
-    one: StatisticFacts,
-    judged: _Judged,
-    decides: bool,
-    users: Sequence[UserRow],
-    confidence: float,
-    members: Collection[str] | None,
-) -> StatisticFacts:
-    found = [flag for flag in judged.found if flag is not None]
-    truth = one.detection
-    rows = [place for place, score in enumerate(judged.scores) if score is not None]
-    if members is not None and rows:
-        truth = measure_detection(
-            [score for score in judged.scores if score is not None],
-            [bool(judged.found[place]) for place in rows] if found else None,
-            [users[place].user in members for place in rows],
-            confidence,
-        )
-    return msgspec.structs.replace(
-        one,
-        decides=decides,
-        calibrated=judged.calibrated,
-        found=sum(found) if found else None,
-        p_value=judged.together,
-        detection=truth,
-    )
+        sides = [cell if cell.score is None else cell._replace(found=cell.score > 0) for cell in cells]
+        return _Judged(sides, "shadows")
+    return _Judged(cells)
 
 
 def _known(scores: FloatArray) -> tuple[float, ...]:
@@ -234,93 +214,56 @@ def _known(scores: FloatArray) -> tuple[float, ...]:
     return tuple(np.sort(scores[~np.isnan(scores)]).tolist())
 
 
-def _spread(scores: Sequence[float | None], values: Sequence[Any]) -> list[Any]:
-    """Values of those who have a score, in the rows of all."""
-    rest = iter(values)
-    return [None if score is None else next(rest) for score in scores]
+def _why(question: Question, own: _Judged | None, options: ProvenanceOptions) -> str:
+    """Why the scores say nothing; empty where they do."""
+    whom = counted(len(question.rows), options.by)
+    if own is None:
+        why = [
+            f"{one.name}: {one.not_applicable}"
+            for one in question.statistics
+            if one.not_applicable is not None and options.statistic in {None, one.name}
+        ]
+        return f"no statistic could be computed of {whom} ({'; '.join(why)})"
+    if all(cell.score is None for cell in own.cells):
+        return f"none of {whom} could be measured"
+    if own.calibrated == "non-members":
+        reasons = "; ".join(_reasons(question, own, options.fdr))
+        return f"{reasons}, so the scores of {whom} say nothing" if reasons else ""
+    gone = "there are no known non-members"
+    if question.non_members:
+        gone = f"none of {counted(question.non_members, 'non-member')} could be measured"
+    if own.calibrated == "nothing":
+        return f"{gone} to compare the scores of {whom} with"
+    return (
+        f"{sum(bool(cell.found) for cell in own.cells):,} of {whom} are on the member side of the audit classifier, but {gone} to compare "
+        "them with, so there is no p-value, and it is not known how many of them are there by mistake"
+    )
 
 
-def _number(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
-
-
-def interpreted(document: Provenance) -> Provenance:
-    """The same result, in which it "cannot be said" of anybody, or by any statistic, who is found by scores that say nothing."""
-    questions = []
-    for question in document.questions:
-        if cannot_be_decided(document, question):
-            rows = tuple(
-                row
-                if row.decision == "not measured"
-                else msgspec.structs.replace(row, decision="cannot be said")
-                for row in question.rows
-            )
-            statistics = tuple(
-                msgspec.structs.replace(
-                    one, found=None, detection=None if one.detection is None else undecided(one.detection)
-                )
-                for one in question.statistics
-            )
-            question = msgspec.structs.replace(question, rows=rows, statistics=statistics)  # noqa: PLW2901
-        questions.append(question)
-    return msgspec.structs.replace(document, questions=tuple(questions))
-
-
-def decided_again(document: Provenance) -> Provenance:
-    """The same result with everything that follows from its scores and counts computed again."""
-    questions = tuple(with_decisions(one, document.settings) for one in document.questions)
-    return interpreted(msgspec.structs.replace(document, questions=questions))
-
-
-def cannot_be_decided(document: Provenance, question: Question) -> bool:
-    """Whether scores were compared with those of non-members, and the comparison says nothing."""
-    compared = question.deciding is not None and question.deciding.calibrated == "non-members"
-    return compared and bool(not_interpretable(document, question.asks))
-
-
-def not_interpretable(document: Provenance, asks: Asks) -> list[str]:
-    """Why the scores of a question say nothing, one clause each; empty where they can be compared with those of non-members."""
-    return list(_reasons(document, asks))
-
-
-def _reasons(document: Provenance, asks: Asks) -> Iterator[str]:
-    whom, others = sides_of(document, asks)
-    blind, question = document.blind(asks), document.question(asks)
-    told = told_apart(blind)
+def _reasons(question: Question, own: _Judged, fdr: float) -> Iterator[str]:
+    """Why scores that were compared with those of non-members say nothing, one clause each."""
+    whom, others = sides_of(question)
+    told, untested = told_apart(question), _untested(question, own, fdr)
     if told:
         yield f"{whom} can be told from {others} without any model, by {told}"
-    elif (
-        question is not None
-        and question.deciding is not None
-        and question.deciding.calibrated == "non-members"
-    ):
-        untested = _untested(blind, question, document.settings.fdr)
-        if untested:
-            yield f"it is not known whether {whom} differ from {others} in more than the training: {untested}"
-    times = document.times(asks)
-    if times is not None and times.disjoint:
-        yield f"{'texts of suspects' if asks == 'texts' else WHOM[asks]} and texts of non-members are from different times"
-    for one in document.checks.overlaps:
-        # Asked with texts of suspects, the second question would be the first one again.
-        groups = {one.first, one.second}
-        spoiled = (
-            ("user",) if "others" in groups else ("texts",) if "suspects" in groups else ("texts", "user")
-        )
-        if one.spoils and asks in spoiled:
-            yield overlap_words(one, document)
+    elif untested:
+        yield f"it is not known whether {whom} differ from {others} in more than the training: {untested}"
+    for check in question.checks:
+        if check.effect == "spoils":
+            yield check.says
 
 
-def _untested(blind: BlindBaseline | None, question: Question, fdr: float) -> str:
+def _untested(question: Question, own: _Judged, fdr: float) -> str:
     """Why a blind baseline that told nobody apart says nothing: it must be able to notice a difference as large as that of the scores."""
+    blind = question.blind
     if blind is None:
         return "whether they can be told apart without any model was not tried"
     if blind.p_value is None:
         return blind.auc.statement
     if blind.smallest_p_value is None or blind.smallest_p_value > LEVEL:
         return f"with {blind.suspects:,} and {blind.non_members:,} of them, no difference could be noticed without a model"
-    together = None if question.deciding is None else question.deciding.p_value
-    found = any((row.adjusted_p_value or 1.0) <= fdr * (1 + 1e-9) for row in question.rows)
-    accused = found or (together is not None and together <= TOGETHER)
+    found = any((cell.adjusted or 1.0) <= fdr * (1 + 1e-9) for cell in own.cells)
+    accused = found or (own.together is not None and own.together <= TOGETHER)
     if accused and (blind.scores_p_value is None or blind.scores_p_value > LEVEL):
         return (
             "a difference of their texts that is as large as that of their scores could have gone unnoticed"
@@ -328,117 +271,14 @@ def _untested(blind: BlindBaseline | None, question: Question, fdr: float) -> st
     return ""
 
 
-def sides_of(document: Provenance, asks: Asks) -> tuple[str, str]:
+def sides_of(question: Question) -> tuple[str, str]:
     """What the blind baseline tried to tell apart, as in "telling suspects from non-members"."""
-    person = document.settings.by == "person"
-    return ("the two sides", "each other") if person else (WHOM[asks], "non-members")
+    if question.own_texts is not None:
+        return "the two sides", "each other"
+    return "suspects" if question.asks == "texts" else "other texts of suspects", "non-members"
 
 
-def told_apart(blind: BlindBaseline | None) -> str:
+def told_apart(question: Question) -> str:
     """By what users can be told from non-members without a model, in words; empty where they cannot."""
-    words = [_BY_WHAT[one] for one in (() if blind is None else blind.separating())]
+    words = [_BY_WHAT[one] for one in (() if question.blind is None else question.blind.separating())]
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else ""
-
-
-def overlap_words(one: Overlap, document: Provenance) -> str:
-    """What two groups share, and whose it is, in words."""
-    shared = [] if not one.users else [f"{one.users:,} of {one.first_users:,} users"]
-    shared += [] if not one.texts else [f"{one.texts:,} of {one.first_texts:,} texts"]
-    if one.first == "non-members":
-        whose = [f"non-member {place}" for place in one.sharing]
-    else:
-        first, names = document.questions[0].rows, document.names()
-        whose = [names[first[place - 1].user] for place in one.sharing if place <= len(first)]
-    said = f"{' and '.join(shared)} of {_GROUPS[one.first]} are also among {_GROUPS[one.second]}"
-    return f"{said} ({listed(whose)})" if whose else said
-
-
-def person_words(document: Provenance, question: Question, deciding: StatisticFacts) -> str:
-    """What was compared of one person, what it depends on, and how the scores compare."""
-    row, own = question.rows[0], question.own_texts or 0
-    blind = document.blind(question.asks)
-    apart = "" if blind is None or blind.p_value is None else f" (p = {blind.p_value:.2g})"
-    style = ""
-    if document.reference_model is None:
-        style = " No reference model was given, so a change of style that only a language model sees could go unnoticed."
-    return (
-        f"{counted(own, 'text' if row.texts <= own else 'thread')} that may have been used {'was' if own == 1 else 'were'} compared with "
-        f"{question.non_members:,} of the same person that cannot have been. This holds if the two sides are alike in everything but the "
-        f"training, also if they were written at different times: without the model they could not be told apart{apart}.{style} By "
-        f"{deciding.name}, which was chosen before any score was seen, the first score higher in {100 * (row.score or 0.0):.0f}% of pairs "
-        "(one-sided test of ranks)"
-    )
-
-
-class QuestionPower(NamedTuple):
-    """What the non-members of a question can show at a false-discovery rate.
-
-    Attributes:
-        suspects: those who have a p-value.
-        non_members: those who have a score.
-        fdr: the false-discovery rate.
-    """
-
-    suspects: int
-    non_members: int
-    fdr: float
-
-    @property
-    def fewest(self) -> int | None:
-        """So many suspects must be above all non-members for any of them to be found; None where nobody can be found."""
-        return fewest_shown(self.non_members, self.suspects, self.fdr)
-
-    @property
-    def needed_for_one(self) -> int:
-        """How many non-members it takes to find a single suspect."""
-        return non_members_needed(self.suspects, self.fdr)
-
-    @property
-    def needed_for_any(self) -> int:
-        """How many it takes to find anybody, if all suspects stand out."""
-        return non_members_needed(self.suspects, self.fdr, shown=self.suspects)
-
-    def needed_for_all_together(self, level: float) -> int:
-        """How many it takes before the p-value of all suspects together can be at most `level`, if all of them stand out."""
-
-        def enough(others: int) -> bool:
-            return p_value_together([smallest_p_value(others)] * self.suspects, others) <= level * (1 + 1e-9)
-
-        most = 1
-        while not enough(most):
-            most *= 2
-        return 1 + bisect_left(range(1, most), True, key=enough)
-
-    def words(self, by: By = "user") -> str:
-        """What so many non-members can show, in a sentence.
-
-        >>> QuestionPower(suspects=20, non_members=149, fdr=0.05).words()
-        'With 149 non-members no p-value is below 0.0067, so at least 3 of 20 users must score above all of them for any to be found at 5%.'
-        """
-        least = f"With {counted(self.non_members, 'non-member')} no p-value is below {smallest_p_value(self.non_members):.2g}"
-        percent = f"{100 * self.fdr:g}%"
-        if self.fewest is None:
-            return (
-                f"{least}, so nobody can be found at {percent}, whatever the scores are; that takes {self.needed_for_any:,} non-members, "
-                f"and {self.needed_for_one:,} to find one {by} alone."
-            )
-        if self.fewest == 1:
-            return f"{least}, which is enough to find one of {counted(self.suspects, by)} at {percent}."
-        return (
-            f"{least}, so at least {self.fewest:,} of {counted(self.suspects, by)} must score above all of them for any to be found at "
-            f"{percent}."
-        )
-
-
-def power_of(question: Question, fdr: float) -> QuestionPower | None:
-    """What the non-members of a question can show; None where there are no p-values, and by person."""
-    deciding = question.deciding
-    suspects = sum(row.p_value is not None for row in question.rows)
-    if (
-        question.own_texts is not None
-        or deciding is None
-        or deciding.calibrated != "non-members"
-        or not suspects
-    ):
-        return None
-    return QuestionPower(suspects, len(deciding.non_member_scores), fdr)

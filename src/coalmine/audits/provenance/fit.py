@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from coalmine.audits.provenance.data_checks import HashedUser, hashed_users, told_by_case
+from coalmine.audits.provenance.data_checks import HashedUser, hashed_users
 from coalmine.audits.provenance.options import FitOptions
 from coalmine.audits.provenance.users import User, UserText
 from coalmine.audits.provenance.views import look_at_each, text_units, view_of
@@ -91,8 +91,6 @@ class FitRecord(msgspec.Struct, frozen=True, kw_only=True):
     recipe_sha256: str
     # Of the names and texts of the reference users; it also salts the hashes below, so that these cannot be looked up in a table.
     reference_sha256: str
-    # Whether the names of reference users are told apart by their case; where they are not, case does not matter.
-    names_cased: bool
     # In the order of the corpus.
     reference: tuple[HashedUser, ...]
     shadows: tuple[Shadow, ...] = ()
@@ -279,13 +277,11 @@ def fit_provenance(
         how = OwnTraining.of(train)
     folder, shown, digest = Path(out), progress or Silent(), _digest(reference)
     trained_on = halves(len(reference), given.shadows, seed=given.seed)
-    cased = told_by_case(user.name for user in reference)
     record = FitRecord(
         settings=given,
         recipe_sha256=how.sha256,
         reference_sha256=digest,
-        names_cased=cased,
-        reference=hashed_users(reference, digest, cased=cased),
+        reference=hashed_users(reference, digest),
     )
     check_places(folder, FIT_FILE, RANKS_FILE, UNITS_FILE)
     with no_empty_directory(folder), sole_use(folder), open_engine(engine) as opened:

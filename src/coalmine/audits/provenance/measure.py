@@ -7,27 +7,27 @@ p-values from known non-members.
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
 
-from coalmine.audits.provenance.blind_baseline import BlindBaseline, blind_baseline
+from coalmine.audits.provenance.blind_baseline import BlindBaseline, Sides, blind_baseline
 from coalmine.audits.provenance.data_checks import (
-    IndexedCorpus,
+    Asks,
+    DataCheck,
     check_data,
     check_reference_model,
     check_users,
     without_shared,
 )
-from coalmine.audits.provenance.deciding import decided, interpreted
+from coalmine.audits.provenance.deciding import decide, question_of
 from coalmine.audits.provenance.fit import Fit
 from coalmine.audits.provenance.options import ProvenanceOptions
 from coalmine.audits.provenance.records import AblationPoint, Provenance, Question
@@ -35,12 +35,11 @@ from coalmine.audits.provenance.scores import (
     STATISTICS,
     Available,
     Need,
-    ReferencePopulation,
     UserWork,
     ask_users,
     shadow_sets,
 )
-from coalmine.audits.provenance.users import AuditedUsers, Group, User
+from coalmine.audits.provenance.users import AuditedUsers, User
 from coalmine.audits.provenance.views import View, known_tokens, view_of
 from coalmine.audits.provenance.words import (
     Cut,
@@ -55,12 +54,13 @@ from coalmine.engines.engine import Engine, open_engine
 from coalmine.engines.ledger import Ledger
 from coalmine.engines.units import Arrays
 from coalmine.errors import NotMeasurableError
-from coalmine.models.protocols import IntArray, Model
+from coalmine.models.protocols import Model
 from coalmine.progress import Progress, Silent
 from coalmine.storage.files import make_directory, together
 from coalmine.visible import visible
 
 _ROLES = ("suspects", "other_suspects", "non_members", "other_non_members", "reference")
+_TRAIN_SHADOWS = "train shadow models on --reference with `coalmine provenance --only-fit`"
 _LEFT_OUT = {
     "unread": "{:,} texts were left out, because the model refuses them or can predict none of their tokens",
     "cut": "{:,} tokens at the ends of texts are beyond what the model can read, and were left out",
@@ -81,7 +81,6 @@ def audit_provenance(
     progress: Progress | None = None,
     record: Callable[[Provenance], None] | None = None,
     data_sha256: dict[str, str] | None = None,
-    indexed: IndexedCorpus | None = None,
     **changes: Any,
 ) -> Provenance:
     """Ask a model about the texts of users, and decide for each suspect whether they were used to train it.
@@ -102,37 +101,42 @@ def audit_provenance(
         progress: is advanced by texts.
         record: is called with the result when it is written to `out`, and before what was kept to resume is removed.
         data_sha256: hashes of the corpora that the users come from, by role, for the record.
-        indexed: an index of the corpus that one of the groups was read from, which finds texts inside those of other users too.
         changes: fields of `ProvenanceOptions`.
     """
     given = ProvenanceOptions.of(options, changes)
     given.check()
-    left_out = None
+    left_out = ""
     if given.drop_shared:
         users, left_out = without_shared(users, fit, by=given.by)
     if given.by == "person":
         users = users._replace(suspects=_undated(users.suspects), non_members=_undated(users.non_members))
     check_users(users, fit, given.by)
     check_reference_model(model, reference_model)
-    plan = _planned(model, users, given, fit, reference_model)
+    work, asked, there = _planned(model, users, given, fit, reference_model)
     folder = None if out is None else Path(out)
     ledger = Ledger(folder)
-    texts = {
-        role: [(user.name, [text[:2] for text in user.texts]) for user in some]
-        for role, some in plan.asked.items()
-    }
-    facts = [plan.work.name, given.deciding(), None if fit is None else fit.sha256, texts]
-    models = [(one.describe(), one.name) for one in (model, *plan.work.others)]
+    facts = [work.name, given.deciding(), None if fit is None else fit.sha256, asked]
+    models = [(one.describe(), one.name) for one in work.models]
     ledger.begin(hashlib.sha256(msgspec.json.encode([facts, models])).hexdigest())
     if folder is not None:
         make_directory(folder)
     with open_engine(engine) as opened:
-        result = _asked(plan, users, given, fit, indexed, opened, ledger, progress or Silent())
+        result = _asked(
+            work,
+            asked,
+            there,
+            users,
+            given,
+            fit,
+            left_out,
+            engine=opened,
+            ledger=ledger,
+            progress=progress or Silent(),
+        )
     result = msgspec.structs.replace(
         result,
         reference_model=None if reference_model is None else reference_model.describe(),
         data_sha256=data_sha256 or {},
-        left_out=left_out,
     )
     if folder is not None:
         with together():
@@ -143,26 +147,13 @@ def audit_provenance(
     return result
 
 
-class _AuditPlan(NamedTuple):
-    """What is asked of whom.
-
-    Attributes:
-        work: the models, and the statistics that can be computed.
-        asked: the users of each role, with the texts that are asked about.
-        there: what scores are made with; reference users are compared with once they were asked about.
-        sets: the set of shadows that each reference user is compared with.
-    """
-
-    work: UserWork
-    asked: Mapping[str, Sequence[User]]
-    there: Available
-    sets: IntArray
-
-
 def _planned(
     model: Model, users: AuditedUsers, options: ProvenanceOptions, fit: Fit | None, reference: Model | None
-) -> _AuditPlan:
-    """Choose texts and statistics; a statistic that was asked for and cannot be computed is refused before any model is asked."""
+) -> tuple[UserWork, dict[str, list[User]], Available]:
+    """What can be computed, of whom with which texts, and what scores are made with.
+
+    A statistic that was asked for and cannot be computed is refused before any model is asked.
+    """
     view = view_of(model, options.top)
     known = view.tokens_sha256 is not None
     cut: Cut = partial(known_tokens, model.tokenizer) if known else str.split
@@ -185,12 +176,10 @@ def _planned(
     absent = _absent(view, fit, reference, shadows)
     compared = fit is not None and shadows and users.reference
     sets, of_users = shadow_sets(fit.trained_on if fit is not None and compared else np.empty((0, 0), bool))
-    first = 0 if reference is None else 1
     work = UserWork(
         model,
-        shadows if reference is None else (reference, *shadows),
-        () if {"probabilities", "comparison"} & set(absent) else tuple(range(first or len(shadows))),
-        tuple(range(first, first + len(shadows))),
+        reference,
+        shadows,
         alike="alignment" not in absent,
         shadow_sets=sets,
         top=options.top,
@@ -200,23 +189,17 @@ def _planned(
         if known
         else None,
     )
-    classifier, why = (
-        None,
-        "there is no audit classifier; train shadow models with `coalmine provenance --only-fit`",
-    )
-    if fit is not None and options.queries is None:
-        classifier, why = fit.classifier_for(work.histogram)
-    elif (
-        fit is not None and users.reference
-    ):  # fitted to as many texts of each reference user as suspects are asked about
-        classifier, why = fit.classifier_for(work.histogram, places["reference"])
-    elif fit is not None:
-        why = "a classifier for some texts per user is fitted to as many of each reference user; give --reference"
+    classifier, why = None, f"there is no audit classifier; {_TRAIN_SHADOWS}"
+    if fit is not None and (options.queries is None or users.reference):
+        # Of some texts per user, it is fitted to as many of each reference user.
+        classifier, why = fit.classifier_for(
+            work.histogram, None if options.queries is None else places["reference"]
+        )
     if classifier is None:
         absent["classifier"] = why
     if not sets:
         absent["population"] = "no reference users were given to compare ratios with"
-    there = Available(absent, classifier)
+    there = Available(absent, classifier, of_users)
     missing = {one.name: one.missing(there) for one in STATISTICS}
     wanted = options.statistic
     if wanted is not None and missing[wanted] is not None:
@@ -224,7 +207,7 @@ def _planned(
             f"{wanted} cannot be computed: {missing[wanted]}; or choose another statistic"
         )
     computed = tuple(name for name, why in missing.items() if why is None)
-    return _AuditPlan(replace(work, statistics=computed), asked, there, of_users)
+    return replace(work, statistics=computed), asked, there
 
 
 def _absent(
@@ -241,7 +224,7 @@ def _absent(
             "the target ranks every token, so that all are listed; look at the likeliest few with --top"
         )
     if fit is None:
-        absent["shadows"] = "there are no shadow models; train them with `coalmine provenance --only-fit`"
+        absent["shadows"] = f"there are no shadow models; {_TRAIN_SHADOWS}"
     elif not shadows:
         absent["shadows"] = "the shadow models do not cut texts into the target's tokens"
     if reference is None and not shadows:
@@ -261,61 +244,62 @@ def _absent(
 
 
 def _asked(
-    plan: _AuditPlan,
+    work: UserWork,
+    asked: Mapping[str, Sequence[User]],
+    there: Available,
     users: AuditedUsers,
     options: ProvenanceOptions,
     fit: Fit | None,
-    indexed: IndexedCorpus | None,
-    engine: Engine,
-    ledger: Ledger,
-    progress: Progress,
+    left_out: str,
+    **running: Any,
 ) -> Provenance:
     """Ask about everyone, and decide."""
-    work, there = plan.work, plan.there
 
     def ask(role: str, work: UserWork) -> Arrays | None:
-        task = f"Asking about {role.replace('_', ' ')}"
-        some = plan.asked[role]
+        some = asked[role]
         return (
-            ask_users(work, some, engine=engine, ledger=ledger, progress=progress, task=task)
-            if some
-            else None
+            ask_users(work, some, task=f"Asking about {role.replace('_', ' ')}", **running) if some else None
         )
 
     found = {role: ask(role, work) for role in _ROLES if role != "reference"}
-    if "rmia" in work.statistics:
-        compared = ask("reference", replace(work, statistics=("rmia",), beside=(), frequencies=None))
-        population = ReferencePopulation.of((compared or {})["rmia"], plan.sets)
-        there = there._replace(population=population)
-        if not len(population.ratios):
-            there = there._replace(
-                absent={**there.absent, "population": "no reference user could be compared with"}
-            )
     suspects, non_members = found["suspects"] or {}, found["non_members"]
-    questions = [
-        decided("texts", _names(plan, "suspects"), suspects, non_members, there, options, users.members)
-    ]
-    blind = _blind(questions[0], users.suspects, users.non_members, suspects, non_members, options.seed)
-    others, others_blind = found["other_suspects"], None
-    if others is not None:
-        beside, who = found["other_non_members"], users.other_non_members
-        beside, who = (non_members, list(users.non_members)) if beside is None else (beside, who)
-        second = decided(
-            "user", _names(plan, "other_suspects"), others, beside, there, options, users.members
-        )
-        questions.append(second)
-        others_blind = _blind(second, users.other_suspects, who, others, beside, options.seed)
-    counts: dict[Group, Arrays | None] = {"suspects": suspects, "non-members": non_members}
-    unknown = {
-        group: (some["unknown"], some["unknown"] + some["tokens"]) for group, some in counts.items() if some
+    if "rmia" in work.statistics:
+        compared = ask("reference", replace(work, statistics=("rmia",), frequencies=None)) or {}
+        there = there.compared_with(compared["rmia"])
+    checks = check_data(users, fit, found if work.view.reads_unknown else None, options)
+    if left_out:
+        noted = DataCheck(about="shared", effect="none", says=left_out)
+        checks["texts"] = (*checks["texts"], noted)
+    beside = "other_non_members" if found["other_non_members"] is not None else "non_members"
+    sides: dict[Asks, tuple[str, str]] = {
+        "texts": ("suspects", "non_members"),
+        "user": ("other_suspects", beside),
     }
+    questions = []
+    for asks, (own, other) in sides.items():
+        columns, others = found[own], found[other]
+        if columns is not None:
+            names = [user.name for user in asked[own]]
+            raw = question_of(asks, names, columns, others, there, options.by)
+            raw = msgspec.structs.replace(raw, checks=checks[asks])
+            groups = getattr(users, own), getattr(users, other)
+            blind = (
+                None
+                if others is None
+                else _blind(decide(raw, options), groups, columns, others, there, options)
+            )
+            questions.append(decide(msgspec.structs.replace(raw, blind=blind), options, users.members))
     ablation: tuple[AblationPoint, ...] = ()
     if work.frequencies is not None and work.view.top is None and options.ablation_texts:
-        sides = plan.asked["suspects"], plan.asked["non_members"]
         ablation = ablation_curves(
-            work.target, work.frequencies, *sides, most=options.ablation_texts, seed=options.seed
+            work.target,
+            work.frequencies,
+            asked["suspects"],
+            asked["non_members"],
+            most=options.ablation_texts,
+            seed=options.seed,
         )
-    result = Provenance(
+    return Provenance(
         model=work.target.describe(),
         fit_sha256=None if fit is None else fit.sha256,
         shadows=0 if fit is None else len(fit.record.shadows),
@@ -324,53 +308,36 @@ def _asked(
         top=work.view.top,
         probabilities=work.view.probabilities,
         questions=tuple(questions),
-        blind_baseline=blind,
-        others_blind_baseline=others_blind,
-        checks=check_data(
-            users,
-            fit,
-            unknown if work.view.reads_unknown else None,
-            by=options.by,
-            indexed=indexed,
-            confidence=options.confidence,
-            seed=options.seed,
-        ),
         words=word_groups(suspects, non_members, options.confidence),
         log_probabilities=log_histogram(suspects, non_members),
         ablation=ablation,
         warnings=tuple(_warnings([some for some in found.values() if some is not None])),
     )
-    return interpreted(result)
-
-
-def _names(plan: _AuditPlan, role: str) -> list[str]:
-    return [user.name for user in plan.asked[role]]
 
 
 def _blind(
     question: Question,
-    asked: Sequence[User],
-    non_members: Sequence[User],
+    groups: tuple[Sequence[User], Sequence[User]],
     own: Arrays,
-    others: Arrays | None,
-    seed: int,
-) -> BlindBaseline | None:
-    """Whether the users of a question can be told from non-members without the target; None without non-members."""
-    if others is None:
-        return None
-    deciding, scores = question.deciding, None
-    if deciding is not None and deciding.calibrated == "non-members":
-        own_scores = deciding.own_scores or [
-            math.nan if row.score is None else row.score for row in question.rows
-        ]
-        first, second = (
-            [*some, *[math.nan] * (len(users) - len(some))]
-            for users, some in ((asked, own_scores), (non_members, deciding.non_member_scores))
-        )
-        scores = (first, second)
-    bits = (own["beside_bits"], others["beside_bits"])
+    others: Arrays,
+    there: Available,
+    options: ProvenanceOptions,
+) -> BlindBaseline:
+    """Whether the users of a question can be told from non-members without the target."""
+    scores: Sides | None = None
+    for one in STATISTICS:
+        deciding = question.deciding
+        if deciding is not None and deciding.name == one.name and deciding.calibrated == "non-members":
+            scores = one.score(own[one.name], there), one.score(others[one.name], there)
+    bits = own["beside_bits"], others["beside_bits"]
     known = not any(np.isnan(side).all() for side in bits)
-    return blind_baseline(asked, non_members, scores=scores, model_bits=bits if known else None, seed=seed)
+    return blind_baseline(
+        *groups,
+        scores=scores,
+        model_bits=bits if known else None,
+        confidence=options.confidence,
+        seed=options.seed,
+    )
 
 
 def _warnings(asked: Sequence[Arrays]) -> list[str]:

@@ -10,18 +10,17 @@ from typing import Any, Literal
 import msgspec
 
 from coalmine.audits.provenance.blind_baseline import BlindBaseline
-from coalmine.audits.provenance.data_checks import DataChecks, TimeRanges
+from coalmine.audits.provenance.data_checks import Asks, DataCheck
 from coalmine.audits.provenance.options import ProvenanceOptions
 from coalmine.audits.provenance.users import masked_names
 from coalmine.records.documents import Document, Origin, differences
-from coalmine.records.estimate import Amount, Count, Positive, Share
+from coalmine.records.estimate import Count, Positive, Share
 from coalmine.statistics.provenance.detection import Detection
 from coalmine.visible import visible
 
-SCHEMA = "coalmine.provenance/2"
+SCHEMA = "coalmine.provenance/3"
 RESULT_FILE = "provenance.json"
 
-Asks = Literal["texts", "user"]
 Decision = Literal["found", "not found", "cannot be said", "not measured"]
 # How scores become decisions: by known non-members that the target was asked about, by the audit classifier alone, or not at all.
 Calibrated = Literal["non-members", "shadows", "nothing"]
@@ -78,19 +77,25 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[UserRow, ...]
     statistics: tuple[StatisticFacts, ...]
     non_members: Count
-    # The least p-value that this many non-members can give; None without any, and by person.
-    smallest_p_value: Share | None = None
-    # Texts of each user that were asked about, and their mean length in tokens.
-    mean_texts: Amount = 0.0
-    mean_tokens_per_text: Amount = 0.0
     # By person: how many texts, or groups of texts, are asked about; `non_members` are then as many others of the same person. The one row
     # has the share of pairs of the two in which the first scores higher, and the p-value of the test of all texts (`sides_p_value`).
     own_texts: Count | None = None
+    # Whether the users can be told from non-members without the model, and what else was noticed about their texts.
+    blind: BlindBaseline | None = None
+    checks: tuple[DataCheck, ...] = ()
+    # Why nothing follows from the scores; empty where something does.
+    why: str = ""
 
     @property
     def deciding(self) -> StatisticFacts | None:
         """The statistic that decides; None where none could be computed."""
         return next((one for one in self.statistics if one.decides), None)
+
+    @property
+    def scores(self) -> tuple[float, ...]:
+        """Those that were compared with non-members', by the statistic that decides."""
+        own = () if self.deciding is None else self.deciding.own_scores
+        return own or tuple(row.score for row in self.rows if row.score is not None)
 
     def found(self) -> tuple[UserRow, ...]:
         """The users that are found."""
@@ -152,10 +157,6 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     top: Positive | None
     probabilities: bool
     questions: tuple[Question, ...]
-    blind_baseline: BlindBaseline | None = None
-    # The same for other texts of suspects, which the second question is asked with.
-    others_blind_baseline: BlindBaseline | None = None
-    checks: DataChecks
     words: tuple[WordGroup, ...] = ()
     log_probabilities: LogHistogram | None = None
     # By ascending share, from some texts of suspects and of non-members; empty where no units were, or could be, set to zero.
@@ -163,20 +164,6 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     # Hashes of the corpora, by role.
     data_sha256: dict[str, str] = {}
     warnings: tuple[str, ...] = ()
-    # What was left out because several users have it, in a sentence; None where that was not asked for.
-    left_out: str | None = None
-
-    def question(self, asks: Asks) -> Question | None:
-        """One of the two questions, or None where it was not asked."""
-        return next((one for one in self.questions if one.asks == asks), None)
-
-    def blind(self, asks: Asks) -> BlindBaseline | None:
-        """The blind baseline for the texts of a question."""
-        return self.blind_baseline if asks == "texts" else self.others_blind_baseline
-
-    def times(self, asks: Asks) -> TimeRanges | None:
-        """When the texts of a question and those of non-members were written."""
-        return self.checks.time_ranges if asks == "texts" else self.checks.others_time_ranges
 
     def names(self, *, reveal: bool = False) -> dict[str, str]:
         """What each user is called, the same in all questions: "user 3" is the third row of the first; with `reveal`, the name itself."""

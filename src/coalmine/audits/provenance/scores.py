@@ -112,26 +112,6 @@ class Seen:
         )
 
 
-class ReferencePopulation(NamedTuple):
-    """Reference users that suspects are compared with by `rmia`, who are not in the training data of the target.
-
-    Attributes:
-        ratios: log2 likelihood ratios per token, each to the shadows that were not trained on that user.
-        sets: which set of shadows that is; a suspect is compared with each user by the ratio to the same shadows.
-    """
-
-    ratios: FloatArray = np.empty(0)
-    sets: IntArray = np.empty(0, dtype=np.int64)
-
-    @classmethod
-    def of(cls, bits: FloatArray, sets: IntArray) -> ReferencePopulation:
-        """From the ratios of reference users to every set, (users, sets), and the set of each user; users without either are left out."""
-        there = np.flatnonzero(sets >= 0)
-        own = bits[there, sets[there]]
-        known = ~np.isnan(own)
-        return cls(own[known], sets[there][known])
-
-
 def shadow_sets(trained_on: NDArray[np.bool_]) -> tuple[tuple[tuple[int, ...], ...], IntArray]:
     """From (users, shadows), whether each shadow was trained on each user: the different sets of shadows that were not, and which of them
     is that of each user; -1 for one whom all shadows were trained on, and who cannot be compared.
@@ -146,11 +126,29 @@ def shadow_sets(trained_on: NDArray[np.bool_]) -> tuple[tuple[tuple[int, ...], .
 
 
 class Available(NamedTuple):
-    """What an audit has to score users with: an audit classifier, reference users to compare with, and why other things are absent."""
+    """What an audit has to score users with, and why other things are absent.
+
+    Attributes:
+        absent: why, for what is not there.
+        classifier: the audit classifier.
+        sets: the set of shadows that each reference user is compared with, who is not in the training data of the target; -1 for none.
+        ratios: of these users, log2 likelihood ratios per token to their set; a suspect is compared with each by the same shadows.
+    """
 
     absent: Mapping[Need, str]
     classifier: AuditClassifier | None = None
-    population: ReferencePopulation = ReferencePopulation()
+    sets: IntArray = np.empty(0, dtype=np.int64)
+    ratios: FloatArray = np.empty(0)
+
+    def compared_with(self, bits: FloatArray) -> Available:
+        """The same with the ratios of reference users, from those to every set, (users, sets); without users who have none."""
+        there = np.flatnonzero(self.sets >= 0)
+        own = bits[there, self.sets[there]]
+        known = ~np.isnan(own)
+        if not known.any():
+            absent: dict[Need, str] = {"population": "no reference user could be compared with"}
+            return self._replace(absent={**self.absent, **absent})
+        return self._replace(ratios=own[known], sets=self.sets[there][known])
 
 
 class Statistic(NamedTuple):
@@ -213,9 +211,8 @@ def _rmia_bits(seen: Seen) -> FloatArray:
 
 
 def _by_rmia(ratios: FloatArray, there: Available) -> FloatArray:
-    population = there.population
-    beside = ratios[:, population.sets]  # to the same shadows as each of the population
-    return np.array([np.nan if np.isnan(row).any() else rmia(row, population.ratios) for row in beside])
+    beside = ratios[:, there.sets]  # to the same shadows as each of the reference users
+    return np.array([np.nan if np.isnan(row).any() else rmia(row, there.ratios) for row in beside])
 
 
 STATISTICS: tuple[Statistic, ...] = (
@@ -261,10 +258,9 @@ class UserWork(ModelWork):
 
     Attributes:
         target: the model that is audited.
-        others: what it is compared with: a reference model, shadow models, or both.
-        beside: the places among these of what its probabilities are compared with: the reference, or all shadows in its place.
-        shadows: the places of the shadow models, for rmia.
-        alike: whether `beside` cut texts into the target's tokens.
+        reference: what its probabilities are compared with; without it, all shadow models are.
+        shadows: the shadow models.
+        alike: whether those that are compared cut texts into the target's tokens.
         shadow_sets: sets of shadows, by their places: those that a reference user is compared with, and others beside that user.
         statistics: those that can be computed.
         top: how many of the likeliest tokens are looked at; None for what the target shows.
@@ -273,9 +269,8 @@ class UserWork(ModelWork):
     """
 
     target: Model
-    others: tuple[Model, ...] = ()
-    beside: tuple[int, ...] = ()
-    shadows: tuple[int, ...] = ()
+    reference: Model | None = None
+    shadows: tuple[Model, ...] = ()
     alike: bool = True
     shadow_sets: tuple[tuple[int, ...], ...] = ()
     statistics: tuple[StatisticName, ...] = ()
@@ -284,36 +279,23 @@ class UserWork(ModelWork):
     scaling: Scaling = "shares"
     frequencies: FloatArray | None = None
 
-    name = "provenance/5"
+    name = "provenance/6"
 
     @property
-    def models(self) -> tuple[Model | None, ...]:
+    def models(self) -> tuple[Model, ...]:
         """All that are asked, the target first."""
-        return (self.target, *self.others)
+        return (self.target, *([] if self.reference is None else [self.reference]), *self.shadows)
 
     @cached_property
     def view(self) -> View:
         """What the target shows."""
         return view_of(self.target, self.top)
 
-    @cached_property
-    def _views(self) -> list[View]:
-        return [view_of(model) for model in self.others]
-
     @property
     def facts(self) -> Any:
         """The models, and what decides their answers."""
-        asked = [
-            self.beside,
-            self.shadows,
-            self.alike,
-            self.shadow_sets,
-            self.statistics,
-            self.top,
-            self.bins,
-            self.scaling,
-        ]
-        return [super().facts, *asked, self.frequencies]
+        models = [super().facts, self.reference is None, self.alike, self.shadow_sets]
+        return [*models, self.statistics, self.top, self.bins, self.scaling, self.frequencies]
 
     @cached_property
     def histogram(self) -> RankHistogram:
@@ -341,18 +323,17 @@ class UserWork(ModelWork):
         target, problems = look_at_each(self.target, self.view, texts)
         if problems and len(problems) == len(texts):
             raise problems[0]
-        others = [
-            look_at_each(model, view, texts).answers
-            for model, view in zip(self.others, self._views, strict=True)
-        ]
+        others = [look_at_each(one, view_of(one), texts).answers for one in self.models[1:]]
+        shadows = others if self.reference is None else others[1:]
+        beside = others[:1] if self.reference is not None else others
         running.advance(len(texts))
         rows, ends = [], np.cumsum(sizes).tolist()
         for size, end in zip(sizes, ends, strict=True):
             part = slice(end - size, end)
             seen = Seen(
                 target[part],
-                [others[place][part] for place in self.beside],
-                [others[place][part] for place in self.shadows],
+                [one[part] for one in beside] if "likelihood-ratio" in self.statistics else [],
+                [one[part] for one in shadows],
                 self.alike,
                 self.shadow_sets,
                 self.histogram,
