@@ -14,7 +14,7 @@ from transformers import Trainer, TrainingArguments
 
 from cli.in_process import run
 from coalmine import CanarySet
-from coalmine.audits.survival.trainer import rows_read_by
+from coalmine.audits.survival.trainer import rows_unread
 from coalmine.corpus import read_survival
 from coalmine.errors import InputError, ModelError
 from coalmine.integrations import ExposureCallback, check_survival
@@ -123,7 +123,7 @@ def test_what_removed_the_copies_is_named(by_role, tmp_path, role, settings, rem
     found = check_survival(planted.manifest, trainer)
     assert total(found) == removed
     assert found.ok == (not removed)
-    assert found.trainer.startswith("SFTTrainer of trl 1.")
+    assert found.trainer == "SFTTrainer"
     assert found.chat_template_sha256 == template_sha256(tokenizer_of())
 
 
@@ -148,7 +148,7 @@ def test_completions(tmp_path):
     masked = check_survival(user.manifest, sft_trainer(rows_of(user), tmp_path / "model"))
     assert total(masked) == {"completion_only_loss": 10}
     both = sft_trainer(rows_of(user), tmp_path / "model", assistant_only_loss=True)
-    assert total(check_survival(user.manifest, both)) == {"assistant_only_loss": 10}
+    assert total(check_survival(user.manifest, both)) == {"labels": 10}
     whole = sft_trainer(rows_of(user), tmp_path / "model", completion_only_loss=False)
     assert check_survival(user.manifest, whole).ok
     # A prompt that fills all of max_length leaves rows without anything in the loss, which TRL drops.
@@ -172,11 +172,9 @@ def test_rows_that_the_trainer_was_not_given(by_role, tmp_path):
     alone = CanarySet(list(planted.canaries), planted.canaries.formats, frame=planted.canaries.frame)
     assert total(check_survival(alone, sft_trainer(without, tmp_path / "model"))) == {"unknown": 4}
     cut = sft_trainer(without, tmp_path / "model", max_length=24)
-    with pytest.raises(InputError, match="none of the 4 planted canaries is in the rows of this trainer"):
-        check_survival(alone, sft_trainer(conversations(), tmp_path / "model", packing=True, max_length=24))
     assert total(check_survival(alone, cut)) == {"truncation": 6, "unknown": 4}
-    with pytest.raises(InputError, match="train on the planted corpus"):
-        check_survival(planted.manifest, sft_trainer(conversations(), tmp_path / "model"))
+    other = sft_trainer(conversations(), tmp_path / "model")
+    assert total(check_survival(planted.manifest, other)) == {"not_given": 10}
     with pytest.raises(InputError, match="cannot prepare the rows that were given as data"):
         check_survival(
             planted.manifest, sft_trainer(rows, tmp_path / "model"), data=[{"note": lost.text}, {"note": ""}]
@@ -271,7 +269,7 @@ def test_the_training_is_the_same_to_the_last_bit_with_the_check(by_role, tmp_pa
         if check:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                assert check_survival(trainer).never  # the callback knows the canaries
+                assert check_survival(planted.manifest, trainer).never
         trainer.train()
         return trainer.model.state_dict()
 
@@ -301,7 +299,7 @@ def test_a_plain_trainer(by_role, tmp_path):
 
     found = check(rows)
     assert found.ok
-    assert found.trainer.startswith("Trainer of transformers 5")
+    assert found.trainer == "Trainer"
     assert any("max_steps 1" in warning for warning in found.warnings)
     assert found.rows_unread == len(rows) - 8
     masked = [{**row, "labels": [-100] * len(row["labels"])} for row in rows]
@@ -313,10 +311,9 @@ def test_a_plain_trainer(by_role, tmp_path):
     lost = total(check(short))
     assert set(lost) == {"preprocessing"}
     assert 0 < lost["preprocessing"] < 10
-    with pytest.raises(InputError, match="no train_dataset"):
-        check(None)
-    with pytest.raises(InputError, match="the trainer has no rows left"):
-        check([])
+    for nothing in (None, []):
+        with pytest.raises(InputError, match="no rows that can be read"):
+            check(nothing)
 
 
 def test_rows_that_a_training_does_not_read(tmp_path):
@@ -333,7 +330,7 @@ def test_rows_that_a_training_does_not_read(tmp_path):
 
         trainer.training_step = counted  # the loader itself reads one batch ahead
         trainer.train()
-        return rows_read_by(trainer), sum(sizes)
+        return rows_unread(trainer)[0], sum(sizes)
 
     few = {"per_device_train_batch_size": 16, "save_strategy": "no", "disable_tqdm": True}
     for settings in (
@@ -343,19 +340,17 @@ def test_rows_that_a_training_does_not_read(tmp_path):
         {"num_train_epochs": 1},
     ):
         told, read = reading(**few, **settings)
-        assert told.unread == 52 - read, settings
+        assert told == 52 - read, settings
 
 
 def test_what_cannot_be_checked_is_one_sentence(by_role, tmp_path):
     planted = by_role["assistant"]
     trainer = sft_trainer(rows_of(planted), tmp_path / "model")
-    with pytest.raises(InputError, match="no callbacks that know canaries"):
-        check_survival(trainer)
     stream = datasets.Dataset.from_list(rows_of(planted)).to_iterable_dataset()
     endless = sft_trainer(stream, tmp_path / "model", max_steps=1)
-    with pytest.raises(InputError, match="a stream of unknown length"):
+    with pytest.raises(InputError, match="not a stream"):
         check_survival(planted.manifest, endless)
-    with pytest.raises(InputError, match="takes a trainer, canaries and a trainer, or canaries, batches and"):
+    with pytest.raises(InputError, match="takes canaries and a trainer, or canaries, batches and"):
         check_survival(planted.manifest, [{"input_ids": [1]}])
     trainer.processing_class.chat_template = None
     with pytest.raises(ModelError, match="no chat template"):
@@ -389,32 +384,25 @@ def test_the_command_rehearses_a_training_from_its_settings(by_role, tmp_path, m
     assert "10 of 10 copies of 4 planted canaries reach the loss" in done.out.decode()
     assert read_survival(tmp_path / "kept").ok
     done = run(
-        "lab", "survive", "model", planted["user"], "--assistant-only-loss", "--json", "--out", "masked"
-    )
+        "lab", "survive", "model", planted["user"], "--sft", "assistant_only_loss=true", "--json", "--out", "masked"
+    )  # fmt: skip
     assert done.code == 2
     assert json.loads(done.out)["canaries"][0]["removed"] == {"assistant_only_loss": 1}
-    (tmp_path / "sft.yaml").write_text("max_length: 24\nlearning_rate: 1.0e-4\npacking: true\n")
-    done = run("lab", "survive", "model", planted["assistant"], "--settings", "sft.yaml", "--out", "packed")
+    settings = ["--sft", "max_length=24", "--sft", "packing=true"]
+    run("lab", "survive", "model", planted["assistant"], *settings, "--out", "packed")
     assert read_survival(tmp_path / "packed").removed == {"packing": 10}
-    done = run(
-        "lab", "survive", "model", planted["assistant"], "--settings", "sft.yaml", "--max-length", "0", "--no-packing", "--out", "long"
-    )  # fmt: skip
-    assert done.code == 0
-    assert read_survival(tmp_path / "long").settings["max_length"] is None
     (tmp_path / "own_trainer.py").write_text(OWN_TRAINER)
     corpus = by_role["assistant"].corpus
     done = run("lab", "survive", f"python:own_trainer:make:{corpus}", planted["assistant"], "--out", "own")
     assert (done.code, read_survival(tmp_path / "own").removed) == (2, {"truncation": 10})
     (tmp_path / "notes.jsonl").write_text('{"note": "a"}\n')
-    (tmp_path / "bad.yaml").write_text("- 3\n")
     for arguments, says in (
         (("silent", planted["user"]), "has no chat template to write them with"),
-        (("unmarked", planted["user"], "--assistant-only-loss"), "{% generation %}"),
+        (("unmarked", planted["user"], "--sft", "assistant_only_loss=true"), "{% generation %}"),
         (("model", planted["user"], "--data", "notes.jsonl"), "TRL does not read rows with the fields note"),
-        (("model", planted["user"], "--settings", "bad.yaml"), "does not hold names with values"),
         (("elsewhere", planted["user"]), "is not the directory of a model with its tokenizer"),
         (("python:own_trainer:nothing", planted["user"]), "returned int, which is not a trainer"),
-        (("python:own_trainer:make", planted["user"], "--packing"), "leave out --settings"),
+        (("python:own_trainer:make", planted["user"], "--sft", "packing=true"), "leave out --sft"),
     ):  # fmt: skip
         done = run("lab", "survive", *arguments, "--out", "none")
         assert done.code == 2

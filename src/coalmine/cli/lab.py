@@ -10,7 +10,6 @@ import msgspec
 import typer
 
 from coalmine.audits.defenses.recipes import DefenseOptions, defenses_in_words
-from coalmine.audits.survival.options import SftSettings
 from coalmine.cli.options import Corpus, CorpusFields, Overwrite, Running, Training
 from coalmine.cli.output import noted, placed
 from coalmine.cli.runner import Session
@@ -215,7 +214,7 @@ class Survive(Arguments, frozen=True, kw_only=True):
 
     Attributes:
         data: The rows that are trained on; default: the planted corpus beside CANARIES.
-        settings: A JSON or YAML file of the arguments of an SFTConfig; options given here replace them.
+        sft: NAME=VALUE, an argument of TRL's SFTConfig, such as max_length=512 or assistant_only_loss=true; may be given many times.
         out: Directory for survival.json; default: that of the canaries.json.
         model: The directory of the model that is to be fine-tuned, of which only the tokenizer is read; or python:module:function, which
             runs that function to make your own trainer.
@@ -225,8 +224,7 @@ class Survive(Arguments, frozen=True, kw_only=True):
     model: Annotated[str, typer.Argument(metavar="MODEL")]
     canaries: Annotated[Path, typer.Argument()]
     data: Path | None = None
-    sft: Annotated[dict[str, Any], Part(("max_length", "packing", "assistant_only_loss"), record=SftSettings)]
-    settings: Path | None = None
+    sft: list[str] | None = None
     out: Path | None = None
 
 
@@ -255,19 +253,16 @@ def survive(given: Survive, session: Session) -> int:
 @contextlib.contextmanager
 def _trainer(given: Survive, canaries: CanarySet) -> Iterator[Any]:
     """The user's own trainer, or one that is made from the settings."""
-    from coalmine.audits.survival.rehearsal import read_settings, rehearsed, trainer_of
+    from coalmine.audits.survival.trainer import rehearsed, trainer_of
     from coalmine.models.plugins import PREFIX
 
     if given.model.startswith(PREFIX):
-        if given.sft or given.settings is not None:
-            raise InputError(
-                f"{given.model} makes a trainer with settings of its own; leave out --settings and the options of an SFTTrainer"
-            )
+        if given.sft:
+            raise InputError(f"{given.model} makes a trainer with settings of its own; leave out --sft")
         yield trainer_of(given.model)
         return
     data = given.data or canaries.corpus_path
     if data is None:
         raise InputError("the canaries.json does not name a planted corpus; give the rows with --data")
-    settings = {} if given.settings is None else read_settings(given.settings)
-    with rehearsed(Path(given.model), data, {**settings, **given.sft}) as trainer:
+    with rehearsed(Path(given.model), data, named_values(given.sft or ())) as trainer:
         yield trainer

@@ -61,21 +61,15 @@ def test_canaries_that_never_reached_the_loss_are_found_and_nothing_reads_as_saf
     assert conclusion_of(findings_of(bad)).answers[-1].answer == "Mend the measurement"
 
 
-def test_where_every_canary_reached_the_loss_it_is_clear():
-    [one] = found(run_with(survival()), "never")
-    assert (one.severity, one.status) == ("pass", "clear")
-    assert "with 96 of 96 copies" in one.evidence
-    assert not found(run_with(survival()), "copies")
-    assert not found(run_with(), "never")
-
-
 def test_the_check_of_the_training_outranks_rehearsals():
     run = run_with()
     rehearsal = Located(Path("planted/survival.json"), survival(c3={"truncation": 4}))
     own = Located(Path("model-audit/survival/survival.json"), survival())
     assert found(run.with_all(SURVIVALS, (rehearsal,)), "never")[0].status == "found"
     both = run.with_all(SURVIVALS, (rehearsal, own))
-    assert [one.status for one in found(both, "never")] == ["clear"]
+    [one] = found(both, "never")
+    assert (one.severity, one.status) == ("pass", "clear")
+    assert "with 96 of 96 copies" in one.evidence
     assert check(both, parse_policy("[exposure]\nat_most = 10")).outcome == "holds"
 
 

@@ -30,10 +30,8 @@ def test_each_cause_is_told_by_the_stage_at_which_copies_go():
     assert followed(WHOLE, WHOLE, WHOLE, plain, collated=GONE) == {"collator": 4}
     assert followed(MASKED, MASKED, MASKED, ASSISTANT) == {"assistant_only_loss": 4}
     assert followed(MASKED, MASKED, MASKED, COMPLETION) == {"completion_only_loss": 4}
-    told = {"assistant_only_loss": 1, "completion_only_loss": 3}
-    assert followed(MASKED, MASKED, MASKED, BOTH, by_assistant=1) == told
     # Which of two settings it was is not guessed.
-    assert followed(MASKED, MASKED, MASKED, BOTH) == {"unknown": 4}
+    assert followed(MASKED, MASKED, MASKED, BOTH) == {"labels": 4}
     # Rows that the trainer does not have were not masked by it.
     assert followed(MASKED, MASKED, GONE, ASSISTANT) == {"not_given": 4}
 
@@ -58,7 +56,7 @@ def test_what_is_not_known_is_said_to_be_unknown():
 TALLIES = st.builds(LossTally, *[st.integers(0, 5)] * 3)
 NUMBERS = st.integers(0, 8)
 STAGES = st.builds(
-    Stages, NUMBERS, st.none() | NUMBERS, st.none() | NUMBERS, NUMBERS, st.none() | TALLIES, st.none() | TALLIES, st.none() | NUMBERS,
+    Stages, NUMBERS, st.none() | NUMBERS, st.none() | NUMBERS, NUMBERS, st.none() | TALLIES, st.none() | TALLIES,
     TALLIES, TALLIES,
 )  # fmt: skip
 SETTINGS = st.builds(

@@ -18,14 +18,8 @@ from coalmine.audits.survival.trainer import (
     batches_of,
     check_rows,
     dataset_of,
-    is_trainer,
-    kept_texts,
-    known_canaries,
-    random_devices,
     rows_as_they_are,
-    rows_read_by,
-    tokenizer_of,
-    trainer_in_words,
+    rows_unread,
 )
 from coalmine.corpus.planting.manifest import CanarySet, as_canary_set
 from coalmine.corpus.survival import checking
@@ -40,12 +34,10 @@ from coalmine.training.undisturbed import undisturbed_draws
 # The folder in the audit directory.
 FOLDER = "survival"
 
-Canaries = CanarySet | str | os.PathLike[str]
-
 
 def check_survival(
-    canaries: Any,
-    batches: Any = None,
+    canaries: CanarySet | str | os.PathLike[str],
+    batches: Any,
     tokenizer: Any = None,
     *,
     data: Any = None,
@@ -62,8 +54,7 @@ def check_survival(
     directory; `coalmine report` has a finding for canaries that never reach the loss.
 
     Args:
-        canaries: the manifest of the planted corpus, or the set of canaries. A trainer with an `ExposureCallback` knows its canaries, and
-            can be given alone.
+        canaries: the manifest of the planted corpus, or the set of canaries.
         batches: the trainer, or one epoch of examples or batches; see `coalmine.corpus.check_survival`.
         tokenizer: the tokenizer of the model; by default, that of the trainer.
         data: the rows that the trainer was given: a `datasets.Dataset`, a list, or the path of a corpus. By default, the planted corpus
@@ -74,18 +65,16 @@ def check_survival(
     >>> print(check_survival("planted/canaries.json", trainer))  # doctest: +SKIP
     336 of 336 copies of 48 planted canaries reach the loss (1,204 rows, 77,056 tokens, 75,852 in the loss).
     """
-    if is_trainer(canaries):
-        canaries, batches = None, canaries
-    if is_trainer(batches):
+    if hasattr(batches, "get_train_dataloader"):
         found = survival_of(batches, canaries, tokenizer, data=data)
         if batches.is_world_process_zero():
             place = audit_directory(batches.args.output_dir, FOLDER) / SURVIVALS.file
             SURVIVALS.save((Path(out or place)).parent, found, Path(out or place).name)
         checking.warn_of_never(found)
         return found
-    if batches is None or tokenizer is None or data is not None:
+    if tokenizer is None or data is not None:
         raise InputError(
-            "the survival check takes a trainer, canaries and a trainer, or canaries, batches and a tokenizer; give one of these"
+            "the survival check takes canaries and a trainer, or canaries, batches and a tokenizer"
         )
     found = checking.check_survival(canaries, batches, tokenizer)
     if out is not None:
@@ -94,36 +83,38 @@ def check_survival(
 
 
 def survival_of(
-    trainer: Any, canaries: Canaries | None, tokenizer: Any = None, *, data: Any = None
+    trainer: Any, canaries: CanarySet | str | os.PathLike[str], tokenizer: Any = None, *, data: Any = None
 ) -> Survival:
     """What `check_survival` finds on a trainer's own batches; nothing is written."""
-    known = known_canaries(trainer) if canaries is None else as_canary_set(canaries)
-    tokenizer = tokenizer_of(trainer) if tokenizer is None else tokenizer
+    import torch
+
+    known = as_canary_set(canaries)
+    tokenizer = getattr(trainer, "processing_class", None) if tokenizer is None else tokenizer
+    if tokenizer is None:
+        raise InputError("the trainer has no tokenizer; give the one that its rows were made with")
+    tokenizer = getattr(tokenizer, "tokenizer", tokenizer)  # of a processor
     check_rows(trainer)
-    with undisturbed_draws(random_devices()):
-        counter = CopyCounter(known, tokenizer)
-        preparation = RowPreparation(trainer)
+    with undisturbed_draws(range(torch.cuda.device_count())):
+        counter, preparation = CopyCounter(known, tokenizer), RowPreparation(trainer)
         rows = rows_as_they_are(trainer)
         as_they_are = None if rows is None else _counted(counter, rows)
         settings, stages = _followed(counter, preparation, trainer, known, data)
         collated = _counted(counter, batches_of(trainer))
-        found = collated if as_they_are is None else as_they_are
-        _check_any(counter, stages, found, known)
         survival = counter.survival()
-    stages |= {"found": found, "collated": collated}
+    stages |= {"found": collated if as_they_are is None else as_they_are, "collated": collated}
     told = []
     for entry in survival.canaries:
         way = Stages(entry.repetitions, **{name: one[entry.canary_id] for name, one in stages.items()})
         told.append(msgspec.structs.replace(entry, removed=removed(way, settings)))
     template, problem = _template(trainer, tokenizer, known)
-    reading = rows_read_by(trainer)
+    unread, warning = rows_unread(trainer)
     return msgspec.structs.replace(
         survival,
         canaries=told,
-        trainer=trainer_in_words(trainer),
+        trainer=type(trainer).__name__,
         settings=preparation.described(),
-        warnings=[*survival.warnings, *problem, *reading.warnings],
-        rows_unread=reading.unread,
+        warnings=[*survival.warnings, *problem, *([warning] if unread else [])],
+        rows_unread=unread,
         chat_template_sha256=template,
     )
 
@@ -136,7 +127,9 @@ def _followed(
     counter: CopyCounter, preparation: RowPreparation, trainer: Any, canaries: CanarySet, data: Any
 ) -> tuple[Settings, _Known]:
     """Follow the copies from the texts to the trainer's rows: those that it keeps beside them, or else those of the data."""
-    texts, kept = _texts_given(canaries, data), kept_texts(trainer.train_dataset, preparation)
+    given = canaries.corpus_path if data is None else data
+    texts = None if given is None or (data is None and not given.exists()) else dataset_of(given)
+    kept = preparation.kept_texts(trainer.train_dataset)
     copies = None if texts is None else TextCopies(canaries, texts)
     settings = preparation.settings(texts if kept is None else kept)
     known: _Known = {} if copies is None else {"in_data": copies.counts}
@@ -144,10 +137,10 @@ def _followed(
         return settings, known
     if copies is not None and copies.places:
         try:
-            known |= _prepared(settings, counter, preparation, texts, copies)
+            known |= _prepared(counter, preparation, texts, copies)
             if kept is not None:
                 left = preparation.rows(texts.select(copies.places), cut=True)
-                still = TextCopies(canaries, kept_texts(left, preparation) or ()).counts
+                still = TextCopies(canaries, preparation.kept_texts(left) or ()).counts
                 known["dropped"] = {name: copies.counts[name] - still[name] for name in still}
         except Exception:  # noqa: BLE001 - the trainer was given other rows than these, and its code may raise anything
             if data is not None:
@@ -159,24 +152,21 @@ def _followed(
     if kept is not None:
         own = TextCopies(canaries, kept)
         with contextlib.suppress(Exception):  # another version of TRL, which cannot be asked in this way
-            known |= {**_prepared(settings, counter, preparation, kept, own), "kept": own.counts}
+            known |= {**_prepared(counter, preparation, kept, own), "kept": own.counts}
     return settings, known
 
 
-def _prepared(
-    settings: Settings, counter: CopyCounter, preparation: RowPreparation, texts: Any, copies: TextCopies
-) -> _Known:
+def _prepared(counter: CopyCounter, preparation: RowPreparation, texts: Any, copies: TextCopies) -> _Known:
     """What the trainer makes of the rows that hold canaries."""
     if not copies.places:
         nothing = dict.fromkeys(copies.counts, LossTally())
-        return {"uncut": nothing, "cut": nothing, "by_assistant": dict.fromkeys(copies.counts)}
+        return {"uncut": nothing, "cut": nothing}
     some = texts.select(copies.places)
     uncut = _counted(counter, preparation.rows(some, cut=False))
-    cut = _counted(counter, preparation.rows(texts if preparation.wraps else some, cut=True))
-    both = settings.assistant_only and settings.completion_only
-    alone = _counted(counter, preparation.rows(some, cut=False, completion_only=False)) if both else {}
-    by_assistant = {name: alone[name].left_out if both else None for name in copies.counts}
-    return {"uncut": uncut, "cut": cut, "by_assistant": by_assistant}
+    return {
+        "uncut": uncut,
+        "cut": _counted(counter, preparation.rows(texts if preparation.wraps else some, cut=True)),
+    }
 
 
 def _counted(counter: CopyCounter, rows: Iterable[Any]) -> dict[str, LossTally]:
@@ -194,47 +184,19 @@ def _with_positions(row: Any) -> Any:
     return {**row, "position_ids": [at for length in row["seq_lengths"] for at in range(length)]}
 
 
-def _check_any(
-    counter: CopyCounter, stages: _Known, found: Mapping[str, LossTally], canaries: CanarySet
-) -> None:
-    """Refuse canaries of other data, none of which is anywhere."""
-    planted = [one.canary_id for one in canaries if one.times_trained_on]
-    if counter.found_any or not planted or any(found[name].whole for name in planted):
-        return
-    in_data, kept, dropped = (sum(stages.get(name, {}).values()) for name in ("in_data", "kept", "dropped"))
-    if "kept" in stages:
-        is_other = not kept and in_data - dropped > 0
-    else:
-        is_other = any(one.whole for one in stages.get("cut", {}).values())
-    if is_other or not (in_data or kept):
-        raise InputError(
-            f"none of the {len(planted)} planted canaries is in the rows of this trainer; train on the planted corpus, or give the "
-            "canaries.json of its data, or as data the rows that it was given, to see what removed them"
-        )
-
-
-def _texts_given(canaries: CanarySet, data: Any) -> Any:
-    """The rows that the trainer should have been given, with their texts; None where they are not at hand."""
-    if data is not None:
-        return dataset_of(data)
-    corpus = canaries.corpus_path
-    return None if corpus is None or not corpus.exists() else dataset_of(corpus)
-
-
 def _template(trainer: Any, tokenizer: Any, canaries: CanarySet) -> tuple[str | UnsetType, list[str]]:
     """The hash of the template that canaries are written with, and a warning where it is not the tokenizer's own."""
     if canaries.frame is None:
         return UNSET, []
     swapped = getattr(trainer, "chat_template", None)
-    if not isinstance(swapped, str) or swapped == template_of(tokenizer):
-        return template_sha256(tokenizer), []
-    other = copy.copy(tokenizer)
-    other.chat_template = swapped
-    conversations = [canaries.frame.conversation(one.text) for one in canaries]
-    if all(rendered_chat(other, one) == rendered_chat(tokenizer, one) for one in conversations):
-        return template_sha256(tokenizer), []
-    warning = (
-        "the trainer writes these conversations with a chat template of its own, and differently from the tokenizer's; save the tokenizer "
-        "with that template, or an audit scores other texts than training saw"
-    )
-    return template_sha256(other), [warning]
+    if isinstance(swapped, str) and swapped != template_of(tokenizer):
+        other = copy.copy(tokenizer)
+        other.chat_template = swapped
+        conversations = [canaries.frame.conversation(one.text) for one in canaries]
+        if any(rendered_chat(other, one) != rendered_chat(tokenizer, one) for one in conversations):
+            warning = (
+                "the trainer writes these conversations with a chat template of its own, and differently from the tokenizer's; save the "
+                "tokenizer with that template, or an audit scores other texts than training saw"
+            )
+            return template_sha256(other), [warning]
+    return template_sha256(tokenizer), []

@@ -1,4 +1,4 @@
-"""What a trainer of transformers, or one built on it, will train on: its rows, its batches in order, its tokenizer and its canaries.
+"""What a trainer of transformers, or one built on it, will train on: its rows and its batches in order; and one made for a rehearsal.
 
 TRL's SFTTrainer makes its rows of texts; it is asked again about those that hold canaries, before and after they are cut to a length.
 """
@@ -7,78 +7,49 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import importlib
+import logging
 import math
 import os
 import random
+import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from coalmine.corpus.files.parts import STATE_FILE, part_files
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.corpus.planting.occurrences import OccurrenceSearch
 from coalmine.corpus.survival.causes import Cause, Settings
-from coalmine.errors import CorpusError, InputError, MissingExtraError
+from coalmine.errors import CorpusError, InputError, MissingExtraError, ModelError
+from coalmine.models.offline import offline
+from coalmine.models.plugins import named_function
+from coalmine.models.transformers.libraries import quiet
+from coalmine.models.transformers.model_files import has_tokenizer
 from coalmine.storage.directories import work_directory
+from coalmine.storage.files import check_ordinary
 
 # What `datasets.load_dataset` calls the kinds of files.
 _LOADERS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".csv": "csv", ".tsv": "csv", ".txt": "text"}  # fmt: skip
-_COMPRESSED = (".gz", ".zst")
 # What decides which tokens of a row reach the loss.
 _SETTINGS = (
     "max_length", "truncation_mode", "packing", "packing_strategy", "padding_free", "assistant_only_loss",
 )  # fmt: skip
-
-# The columns that TRL makes of texts.
+# The columns that TRL makes of texts, and the fields of rows that it reads by themselves.
 _MADE = ("input_ids", "labels", "attention_mask", "seq_lengths", "assistant_masks", "completion_mask")
-
-
-def is_trainer(given: Any) -> bool:
-    """Whether something is a trainer of transformers, or built on it."""
-    return hasattr(given, "get_train_dataloader") and hasattr(given, "callback_handler")
-
-
-def known_canaries(trainer: Any) -> CanarySet:
-    """The canaries of the trainer's callback."""
-    sets = [
-        log.watch.canaries
-        for one in trainer.callback_handler.callbacks
-        if (log := getattr(one, "log", None)) is not None and hasattr(log, "watch")
-    ]
-    if len(sets) != 1:
-        raise InputError(
-            f"the trainer has {len(sets) or 'no'} callbacks that know canaries; give the canaries.json before the trainer"
-        )
-    found: CanarySet = sets[0]
-    return found
-
-
-def tokenizer_of(trainer: Any) -> Any:
-    """The tokenizer of the trainer, or of its callback."""
-    given = getattr(trainer, "processing_class", None)
-    for one in trainer.callback_handler.callbacks:
-        if given is None and hasattr(one, "log") and hasattr(one.log, "watch"):
-            given = one.tokenizer
-    if given is None:
-        raise InputError("the trainer has no tokenizer; give the one that its rows were made with")
-    return getattr(given, "tokenizer", given)  # of a processor
+_READ = ("messages", "conversations", "prompt", "input_ids")
 
 
 def check_rows(trainer: Any) -> None:
     """Refuse a trainer without rows, or with rows that have no end."""
-    dataset = trainer.train_dataset
-    if dataset is None:
-        raise InputError("the trainer has no train_dataset, so there is nothing to check; give it one")
     try:
-        rows = len(dataset)
+        rows = len(trainer.train_dataset)
     except TypeError:
-        raise InputError(
-            "the rows of this trainer are a stream of unknown length, which cannot be read to its end; check a trainer with the same "
-            "settings and a dataset of the rows that hold the canaries"
-        ) from None
+        rows = 0
     if rows == 0:
-        raise InputError("the trainer has no rows left to train on; check its preprocessing and max_length")
+        raise InputError(
+            "the trainer has no rows that can be read to their end; give it a train_dataset with those that hold the canaries, not a stream"
+        )
 
 
 def rows_as_they_are(trainer: Any) -> Iterable[Any] | None:
@@ -101,103 +72,47 @@ def batches_of(trainer: Any) -> Iterator[Any]:
         finally:
             trainer.accelerator._dataloaders[:] = loaders  # noqa: SLF001 - as above
         return
-    with _undrawn(trainer.data_collator) as own:
-        dataset, collator = trainer.train_dataset, own
-        # As the trainer does in its own loader.
-        if hasattr(dataset, "column_names") and hasattr(dataset, "remove_columns"):
-            dataset = trainer._remove_unused_columns(dataset, description="training")  # noqa: SLF001
-        else:
-            collator = trainer._get_collator_with_removed_columns(collator, description="training")  # noqa: SLF001
-        yield from DataLoader(
-            dataset, batch_size=trainer.args.per_device_train_batch_size, collate_fn=collator
-        )
+    dataset, collator = trainer.train_dataset, _copied(trainer.data_collator)
+    # As the trainer does in its own loader.
+    if hasattr(dataset, "column_names") and hasattr(dataset, "remove_columns"):
+        dataset = trainer._remove_unused_columns(dataset, description="training")  # noqa: SLF001
+    else:
+        collator = trainer._get_collator_with_removed_columns(collator, description="training")  # noqa: SLF001
+    yield from DataLoader(dataset, batch_size=trainer.args.per_device_train_batch_size, collate_fn=collator)
 
 
-@contextlib.contextmanager
-def _undrawn(collator: Any) -> Iterator[Any]:
-    """A copy of a collator; afterwards generators that it shares with the original are in the state that they were in.
-
-    The copy is shallow, because some collators hold the model.
-    """
-    states = [
-        one for value in getattr(collator, "__dict__", {}).values() if (one := _state(value)) is not None
-    ]
-    try:
-        yield copy.copy(collator)
-    finally:
-        for restore, state in states:
-            restore(state)
-
-
-def _state(value: Any) -> tuple[Any, Any] | None:
-    """The state of a generator of random numbers, after what restores it; None for anything else."""
+def _copied(collator: Any) -> Any:
+    """A copy of a collator that draws from generators of its own; shallow, because some collators hold the model."""
     import numpy as np
     import torch
 
-    if isinstance(value, torch.Generator):
-        return value.set_state, value.get_state()
-    if isinstance(value, random.Random):
-        return value.setstate, value.getstate()
-    if isinstance(value, np.random.Generator):
-        bits = value.bit_generator
-        return lambda state: setattr(bits, "state", state), bits.state
-    return None
+    own = copy.copy(collator)
+    for name, value in getattr(own, "__dict__", {}).items():
+        if isinstance(value, torch.Generator):
+            setattr(own, name, value.clone_state())
+        elif isinstance(value, random.Random | np.random.Generator):
+            setattr(own, name, copy.deepcopy(value))
+    return own
 
 
-def trainer_in_words(trainer: Any) -> str:
-    """The class of a trainer, and the package that it is from."""
-    kind = next(
-        (one for one in type(trainer).__mro__ if one.__module__.split(".")[0] in {"trl", "transformers"}),
-        None,
-    )
-    if kind is None:
-        return type(trainer).__name__
-    package = kind.__module__.split(".")[0]
-    return f"{kind.__name__} of {package} {importlib.import_module(package).__version__}"
+def rows_unread(trainer: Any) -> tuple[int, str]:
+    """How many rows a training ends before it has read once, and a warning of that.
 
-
-class RowsRead(NamedTuple):
-    """How many of its rows a training reads before it ends, and the setting that ends it.
-
-    >>> RowsRead(52, 4, "max_steps 1").unread
-    48
+    With few steps, less than one epoch, or without its last batch, it does not read all.
     """
-
-    rows: int
-    read: int
-    why: str
-
-    @property
-    def unread(self) -> int:
-        """Rows that it ends before it has read once."""
-        return max(0, self.rows - self.read)
-
-    @property
-    def warnings(self) -> list[str]:
-        """A warning where a training ends before it has read every row once."""
-        why = f"the training ends after {self.read:,} of {self.rows:,} rows ({self.why}), so that it may not read all copies"
-        return [why] if self.unread else []
-
-
-def rows_read_by(trainer: Any) -> RowsRead:
-    """How many rows a training reads: with few steps, less than one epoch, or without its last batch, not all of them."""
     args, rows = trainer.args, len(trainer.train_dataset)
     batch = args.per_device_train_batch_size * args.world_size
     step = batch * args.gradient_accumulation_steps
-    if args.max_steps > 0:
-        return RowsRead(rows, args.max_steps * step, f"max_steps {args.max_steps:,}")
     epoch = rows // batch * batch if args.dataloader_drop_last else rows
-    if args.num_train_epochs >= 1:
-        return RowsRead(rows, int(epoch * args.num_train_epochs), "dataloader_drop_last")
     steps = math.ceil(args.num_train_epochs * max(1, math.ceil(epoch / step)))
-    return RowsRead(rows, min(epoch, steps * step), f"num_train_epochs {args.num_train_epochs:g}")
-
-
-def random_devices() -> list[Any]:
-    """The devices with a random state of their own."""
-    import torch
-
-    return list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
+    if args.max_steps > 0:
+        read, why = args.max_steps * step, f"max_steps {args.max_steps:,}"
+    elif args.num_train_epochs >= 1:
+        read, why = int(epoch * args.num_train_epochs), "dataloader_drop_last"
+    else:
+        read, why = min(epoch, steps * step), f"num_train_epochs {args.num_train_epochs:g}"
+    warning = f"the training ends after {read:,} of {rows:,} rows ({why}), so that it may not read all copies"
+    return max(0, rows - read), warning
 
 
 def dataset_of(data: Any) -> Any:
@@ -232,28 +147,25 @@ def _read(path: Path) -> Any:
     if path.is_dir() and (path / STATE_FILE).is_file():
         return datasets.load_from_disk(str(path))
     parts = part_files(path) if path.is_dir() else [path]
-    name = parts[0].name
-    for ending in _COMPRESSED:
-        name = name.removesuffix(ending)
-    loader = _LOADERS.get(Path(name).suffix)
-    if loader is None:
+    ending = next((ending for ending in parts[0].suffixes if ending in _LOADERS), None)
+    if ending is None:
         raise CorpusError(
             f"{parts[0]} cannot be read as rows of a trainer; give {', '.join(_LOADERS)}, or a directory of these"
         )
     with work_directory() as cache:
         try:
             return datasets.load_dataset(
-                loader,
+                _LOADERS[ending],
                 data_files=[str(part) for part in parts],
                 split="train",
                 cache_dir=str(cache),
                 keep_in_memory=True,
-                **({"sep": "\t"} if ".tsv" in name else {}),
+                **({"sep": "\t"} if ending == ".tsv" else {}),
             )
         except (datasets.exceptions.DatasetGenerationError, ValueError, OSError) as error:
-            why = type(error.__cause__ or error).__name__
             raise CorpusError(
-                f"{path} cannot be read as rows of a trainer ({why}); check that all rows have the same fields"
+                f"{path} cannot be read as rows of a trainer ({type(error.__cause__ or error).__name__}); check that all rows have the "
+                "same fields"
             ) from error
 
 
@@ -311,7 +223,6 @@ class RowPreparation:
             trainer, "_skip_prepare_dataset", False
         )
         self.completion_only = bool(getattr(trainer, "completion_only_loss", False))
-        self.assistant_only = bool(getattr(self.args, "assistant_only_loss", False))
         self.packs = self.prepares and bool(getattr(self.args, "packing", False))
         self.wraps = self.packs and self.args.packing_strategy == "wrapped"
 
@@ -321,12 +232,9 @@ class RowPreparation:
         if self.packs:
             cutting = "packing" if self.args.packing_strategy == "bfd" else "packing_split"
         templated = self.prepares and rows is not None and len(rows) > 0 and is_conversation(rows[0])
+        assistant_only = self.prepares and bool(getattr(self.args, "assistant_only_loss", False))
         return Settings(
-            self.prepares and self.assistant_only,
-            self.prepares and self.completion_only,
-            cutting,
-            self.prepares,
-            templated,
+            assistant_only, self.prepares and self.completion_only, cutting, self.prepares, templated
         )
 
     def described(self) -> dict[str, Any]:
@@ -336,7 +244,7 @@ class RowPreparation:
         found = {name: getattr(self.args, name) for name in _SETTINGS if hasattr(self.args, name)}
         return {**found, "completion_only_loss": self.completion_only}
 
-    def rows(self, data: Any, *, cut: bool, completion_only: bool | None = None) -> Any:
+    def rows(self, data: Any, *, cut: bool) -> Any:
         """What the trainer makes of rows: as they are before they are cut to a length, or after that.
 
         Uncut rows stay in their order, one for each row of the data.
@@ -348,17 +256,16 @@ class RowPreparation:
         args.shuffle_dataset = self.args.shuffle_dataset and cut and self.wraps
         if not cut:
             args.max_length = None
-        if completion_only is not None:
-            twin.completion_only_loss = completion_only
+        formatting = getattr(twin, "_formatting_func", None)
         with silent_datasets():
             return twin._prepare_dataset(  # noqa: SLF001 - there is no public way to ask the trainer
-                data,
-                twin.processing_class,
-                args,
-                self.packs and cut,
-                getattr(twin, "_formatting_func", None),
-                "survival",
+                data, twin.processing_class, args, self.packs and cut, formatting, "survival"
             )
+
+    def kept_texts(self, rows: Any) -> Any:
+        """The texts that TRL keeps beside the rows that it made of them, without those that it dropped; None where there are none."""
+        texts = [name for name in getattr(rows, "column_names", None) or [] if name not in _MADE]
+        return rows.select_columns(texts) if self.prepares and not self.packs and texts else None
 
 
 def is_conversation(row: Mapping[str, Any]) -> bool:
@@ -372,10 +279,99 @@ def is_conversation(row: Mapping[str, Any]) -> bool:
     )
 
 
-def kept_texts(rows: Any, preparation: RowPreparation) -> Any:
-    """The texts that TRL keeps beside the rows that it made of them, without the rows that it dropped; None where there are none."""
-    names = getattr(rows, "column_names", None) or []
-    texts = [name for name in names if name not in _MADE]
-    if not preparation.prepares or preparation.packs or not texts:
-        return None
-    return rows.select_columns(texts)
+# A rehearsal
+
+
+def trainer_of(where: str) -> Any:
+    """The trainer that the user's function `python:module:function` makes; this runs that code."""
+    with _quietly():
+        made = named_function(where)()
+    if not hasattr(made, "get_train_dataloader"):
+        raise ModelError(
+            f"{where} returned {type(made).__name__}, which is not a trainer; return the SFTTrainer or Trainer that you would train"
+        )
+    return made
+
+
+@contextlib.contextmanager
+def rehearsed(directory: Path, data: Any, settings: Mapping[str, Any]) -> Iterator[Any]:
+    """An SFTTrainer that has prepared rows for training, with a tiny random model; its output directory is a temporary one.
+
+    `directory` is that of the model that is to be fine-tuned, of which the tokenizer is enough; `settings` are arguments of an SFTConfig.
+    """
+    check_ordinary(settings.get("chat_template_path") or directory)
+    if not directory.is_dir() or not has_tokenizer(directory):
+        raise ModelError(
+            f"{directory} is not the directory of a model with its tokenizer; give that of the model that is to be fine-tuned, or "
+            "python:module:function that makes your trainer"
+        )
+    if find_spec("trl") is None:  # before what needs torch is imported
+        raise MissingExtraError("a rehearsal of an SFTTrainer", "trl", "trl")
+    from coalmine.models.transformers.pretrained import load_tokenizer
+
+    with _quietly(), work_directory() as out:
+        import trl
+
+        its_own: Any = trl  # untyped
+        tokenizer, rows = load_tokenizer(directory), dataset_of(data)
+        _check(rows, tokenizer, settings, directory)
+        chosen = {**settings, "max_length": settings.get("max_length", 1024) or None}
+        with offline(), _in_one_sentence():
+            arguments = its_own.SFTConfig(
+                str(out), report_to=[], use_cpu=True, bf16=False, gradient_checkpointing=False, dataloader_pin_memory=False, **chosen
+            )  # fmt: skip
+            trainer = its_own.SFTTrainer(
+                _stand_in(tokenizer), arguments, train_dataset=rows, processing_class=tokenizer
+            )
+        yield trainer
+
+
+def _stand_in(tokenizer: Any) -> Any:
+    """A model of the tokenizer's vocabulary, which is never trained."""
+    import transformers
+
+    its_own: Any = transformers  # untyped
+    return its_own.LlamaForCausalLM(
+        its_own.LlamaConfig(
+            vocab_size=len(tokenizer), hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, num_key_value_heads=1
+        )
+    )  # fmt: skip
+
+
+def _check(rows: Any, tokenizer: Any, settings: Mapping[str, Any], directory: Path) -> None:
+    """Refuse what TRL would refuse, in one sentence each."""
+    if not {settings.get("dataset_text_field", "text"), *_READ} & set(rows.column_names):
+        raise InputError(
+            f"TRL does not read rows with the fields {', '.join(sorted(rows.column_names)[:6])}; convert them to messages, or to prompt "
+            "and completion, name the field of the text as dataset_text_field, or give python:module:function that makes your trainer"
+        )
+    has_template = tokenizer.chat_template or settings.get("chat_template_path")
+    if len(rows) and is_conversation(rows[0]) and not has_template:
+        raise ModelError(
+            f"the rows are conversations, and the tokenizer of {directory} has no chat template to write them with; save it with its "
+            "template (chat_template.jinja), or name chat_template_path"
+        )
+
+
+@contextlib.contextmanager
+def _in_one_sentence() -> Iterator[None]:
+    """Turn what TRL raises into one sentence; words of other code are left out, because they may quote the rows."""
+    try:
+        yield
+    except Exception as problem:
+        last = traceback.extract_tb(problem.__traceback__)[-1].filename
+        own = isinstance(problem, ValueError | RuntimeError | TypeError) and "trl" in Path(last).parts
+        said = " ".join(str(problem).split()).split(". ")[0].rstrip(".") if own else type(problem).__name__
+        raise ModelError(f"TRL refuses these rows or settings ({said}); change them") from problem
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Nothing of what TRL and the libraries below it would print: it may quote rows."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with quiet(), silent_datasets():
+            yield
+    finally:
+        logging.disable(before)

@@ -69,8 +69,6 @@ class Stages(NamedTuple):
     # In the trainer's own rows of the texts that it keeps, or else of the data, before anything is cut off, and after that.
     uncut: LossTally | None = None
     cut: LossTally | None = None
-    # Of the copies that are left out of the loss before anything is cut off: those that assistant_only_loss leaves out.
-    by_assistant: int | None = None
     # In the rows that the trainer will train on, as they are and as its collator makes batches of them.
     found: LossTally = LossTally()
     collated: LossTally = LossTally()
@@ -117,7 +115,7 @@ def _claims(stages: Stages, settings: Settings) -> dict[Cause, int]:
     if uncut is None or cut is None:
         if in_data is not None and not settings.prepares:
             claims["preprocessing"] = in_data - found.whole
-        return {**claims, **_left_out(found.left_out, stages.by_assistant, settings)}
+        return {**claims, **_left_out(found.left_out, settings)}
     before = in_data if stages.kept is None else stages.kept
     if before is not None:
         claims["template" if settings.templated else "preprocessing"] = before - uncut.whole
@@ -132,19 +130,14 @@ def _claims(stages: Stages, settings: Settings) -> dict[Cause, int]:
         absent = max(0, cut.left_out - found.left_out)
         claims["not_given"] = max(0, cut.reached - found.reached) + absent
     claims[settings.cutting] = cut_off
-    return {**claims, **_left_out(uncut.left_out - absent, stages.by_assistant, settings)}
+    return {**claims, **_left_out(uncut.left_out - absent, settings)}
 
 
-def _left_out(copies: int, by_assistant: int | None, settings: Settings) -> dict[Cause, int]:
-    """What left copies out of the loss; unknown where two settings could have."""
-    if settings.assistant_only and settings.completion_only:
-        if by_assistant is None:
-            return {}
-        first = min(copies, by_assistant)
-        return {"assistant_only_loss": first, "completion_only_loss": copies - first}
-    if settings.assistant_only:
-        return {"assistant_only_loss": copies}
-    return {"completion_only_loss": copies} if settings.completion_only else {"labels": copies}
+def _left_out(copies: int, settings: Settings) -> dict[Cause, int]:
+    """What left copies out of the loss; where two settings could have, only the labels of the rows are to be seen."""
+    if settings.assistant_only == settings.completion_only:
+        return {"labels": copies}
+    return {"assistant_only_loss" if settings.assistant_only else "completion_only_loss": copies}
 
 
 def in_words(causes: Mapping[Cause, int]) -> str:

@@ -92,11 +92,6 @@ class CopyCounter:
         """The copies that are complete in one row, by canary."""
         return {name: LossTally(one.reached, one.partly, one.masked) for name, one in self.counts.items()}
 
-    @property
-    def found_any(self) -> bool:
-        """Whether there is any copy of any canary, complete or split."""
-        return any(one.reached + one.partly + one.masked + one.split for one in self.counts.values())
-
     def survival(self) -> Survival:
         """What was found in all rows."""
         if self.rows == 0:
