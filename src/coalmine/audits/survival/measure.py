@@ -127,8 +127,8 @@ def _followed(
     counter: CopyCounter, preparation: RowPreparation, trainer: Any, canaries: CanarySet, data: Any
 ) -> tuple[Settings, _Known]:
     """Follow the copies from the texts to the trainer's rows: those that it keeps beside them, or else those of the data."""
-    given = canaries.corpus_path if data is None else data
-    texts = None if given is None or (data is None and not given.exists()) else dataset_of(given)
+    given: Any = canaries.corpus_path if data is None else data
+    texts: Any = None if given is None or (data is None and not given.exists()) else dataset_of(given)
     kept = preparation.kept_texts(trainer.train_dataset)
     copies = None if texts is None else TextCopies(canaries, texts)
     settings = preparation.settings(texts if kept is None else kept)
