@@ -144,6 +144,7 @@ def watch_records(canaries, steps=(25, 50, 75, 100)):
             seen.append(
                 {
                     "canary_id": canary.canary_id,
+                    "format_id": canary.format_id,
                     "repetitions": canary.times_trained_on,
                     "log_perplexity_bits": 20.0,
                     "status": "lower_bound" if high else "measured",

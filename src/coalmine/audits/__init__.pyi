@@ -73,7 +73,7 @@ from coalmine.audits.whole.records import (
     Review as Review,
     StepRecord as StepRecord,
 )
-from coalmine.audits.watching.measure import ExposureWatch as ExposureWatch
+from coalmine.audits.watching.records import ExposureWatch as ExposureWatch
 from coalmine.audits.watching.records import WatchOptions as WatchOptions
 from coalmine.audits.watching.records import WATCHES as WATCHES
 from coalmine.evidence.measures import Audit as Audit

@@ -22,7 +22,7 @@ from coalmine.training.private.options import PREFIX, PrivateOptions
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from coalmine.audits.watching.measure import ExposureWatch
+    from coalmine.audits.watching.records import ExposureWatch
     from coalmine.training.family import TrainedModel
     from coalmine.training.finetuning.tuner import FinetunedModel
 
@@ -161,7 +161,7 @@ def _watches(given: Train) -> Callable[[int], ExposureWatch] | None:
     """What measures exposure during the training with a seed, if that was asked for."""
     if given.watch is None:
         return None
-    from coalmine.audits.watching.measure import ExposureWatch
+    from coalmine.audits.watching.records import ExposureWatch
     from coalmine.corpus.planting.manifest import CanarySet
 
     canaries = CanarySet.load(given.watch)

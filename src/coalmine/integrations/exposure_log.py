@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from coalmine.audits.watching.measure import ExposureWatch
-from coalmine.audits.watching.records import WATCHES, WatchedTraining, read_watched
+from coalmine.audits.watching.records import WATCHES, ExposureWatch, WatchedTraining, read_watched
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.errors import CoalmineError, InputError
 from coalmine.formats.naming import format_name

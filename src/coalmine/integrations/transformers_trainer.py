@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import coalmine
-from coalmine.audits.watching.measure import ExposureWatch
-from coalmine.audits.watching.records import WATCHES, WatchOptions
+from coalmine.audits.watching.records import WATCHES, ExposureWatch, WatchOptions
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.errors import MissingExtraError, ModelError
 from coalmine.evidence.directories import audit_directory

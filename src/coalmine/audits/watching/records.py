@@ -1,9 +1,12 @@
-"""What is chosen about watching exposure during a training, and `exposure-during-training.json`: what a callback saw."""
+"""Exposure while a model is trained, for `coalmine train --watch` and callbacks, and `exposure-during-training.json`: what a callback saw.
+
+These are figures 7 and 8 of The Secret Sharer (Carlini et al., 2019, arXiv:1802.08232).
+"""
 
 from __future__ import annotations
 
 import os
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -12,6 +15,10 @@ from coalmine.audits.options import SEED, Option, Options
 from coalmine.errors import InputError
 from coalmine.records.documents import Document, Origin
 from coalmine.records.watching import Moment, manifests_of_watch, said_of_canaries
+
+if TYPE_CHECKING:
+    from coalmine.corpus.planting.manifest import CanarySet
+    from coalmine.models.protocols import Model
 
 SCHEMA = "coalmine.watched/1"
 
@@ -29,9 +36,7 @@ class WatchOptions(Options, frozen=True, kw_only=True):
     'references'
     """
 
-    every: Annotated[int, Option("Batches between two measurements; there is one after each epoch too.")] = (
-        100
-    )
+    every: Annotated[int, Option("Batches between two measurements.")] = 100
     method: Annotated[str, Option("How to measure; see `coalmine expose --help`.")] = "references"
     samples: int = 2_000
     seed: Annotated[int, SEED] = 0
@@ -42,6 +47,69 @@ class WatchOptions(Options, frozen=True, kw_only=True):
             raise InputError(f"every must be at least 1 batch, got {self.every}")
         if self.method not in METHODS:
             raise InputError(f"unknown method {self.method!r}: known are {', '.join(METHODS)}")
+
+
+class ExposureWatch:
+    """Measures the exposure of canaries every `every` batches and at the end of each epoch.
+
+    >>> train("planted/", out="model/", watch=ExposureWatch("planted/canaries.json", every=100))  # doctest: +SKIP
+
+    It costs what the measurement costs and nothing else: the training ends with the same weights with it and without it.
+    The default compares each canary with the manifest's references, which is the cheapest and shows exposure up to log2 of
+    their number; `method="extrapolated"` shows more and needs `samples` scores each time. The fields of `WatchOptions` can be given as
+    keywords, instead of a record or on top of one.
+    """
+
+    def __init__(
+        self,
+        canaries: CanarySet | str | os.PathLike[str],
+        options: WatchOptions | None = None,
+        **changes: Any,
+    ) -> None:
+        from coalmine.corpus.planting.manifest import as_canary_set
+
+        self.options = WatchOptions.of(options, changes)
+        self.options.check()
+        self.canaries = as_canary_set(canaries)
+
+    @property
+    def every(self) -> int:
+        """Batches between two measurements."""
+        return self.options.every
+
+    def measure(self, model: Model) -> list[dict[str, Any]]:
+        """The exposure of each canary now."""
+        from coalmine.audits.exposure.measuring import expose
+
+        results = expose(
+            model,
+            self.canaries,
+            method=self.options.method,
+            samples=self.options.samples,
+            seed=self.options.seed,
+            comparisons=False,
+        )
+        return [
+            {
+                "canary_id": result.canary_id,
+                "format_id": result.format_id,
+                "repetitions": result.repetitions,
+                "log_perplexity_bits": result.log_perplexity_bits,
+                "status": result.estimate.status,
+                "exposure": result.exposure,
+                "low": result.interval[0],
+                "high": result.interval[1],
+            }
+            for result in results
+        ]
+
+    def describe(self) -> dict[str, Any]:
+        """For the record of the training."""
+        return {
+            "kind": "exposure",
+            "manifest_sha256": self.canaries.sha256,
+            **msgspec.structs.asdict(self.options),
+        }
 
 
 class WatchedTraining(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import accumulate
 from statistics import median
-from typing import Any
 
 from coalmine.audits.exposure.display import names_of_formats
 from coalmine.audits.exposure.estimators import estimator_of
@@ -14,6 +13,7 @@ from coalmine.evidence.charts import Axis, Chart, Marks, Rows, copies_colors, ro
 from coalmine.evidence.measures import LEVEL, Audit
 from coalmine.evidence.run import Run
 from coalmine.evidence.words import times_in_words
+from coalmine.records.watching import Moment
 
 MOST_MOMENTS = 300
 
@@ -26,32 +26,21 @@ def watched_training(run: Run) -> WatchedTraining | None:
     return WatchedTraining(watch=record.watch, watched=record.watched)
 
 
-def began(run: Run, watched: WatchedTraining) -> str:
+def began(looks: list[Moment], method: str) -> str:
     """The first moment at which a canary is shown to be memorized, in a sentence."""
-    looks = [moment for moment in watched.watched if moment.seen]
-    if not estimator_of(str(watched.watch.get("method"))).is_evidence:
+    if not estimator_of(method).is_evidence:
         return "Extrapolated exposures are not evidence, because their limits do not hold deep in the tail."
-    trained = sum(entry["repetitions"] > 0 for entry in looks[-1].seen)
+    trained = sum(one.repetitions > 0 for one in looks[-1].canaries)
     for moment in looks:
-        for entry in moment.seen:
-            if entry["repetitions"] > 0 and _p_value(entry) < LEVEL / (trained * len(looks)):
-                said = (
-                    f"The first canary that stands out is {entry['canary_id']}, trained on {entry['repetitions']:,} times per epoch, at "
-                    f"step {moment.step:,} (epoch {moment.epoch:g}) with an exposure of at least {_low(entry):.1f} bits"
+        for one in moment.canaries:
+            low = one.low if one.low is not None else one.exposure or 0.0
+            shown = one.status != "not_measured" and 2.0**-low < LEVEL / (trained * len(looks))
+            if one.repetitions > 0 and shown:
+                return (
+                    f"The first canary that stands out is {one.canary_id}, trained on {one.repetitions:,} times per epoch, at step "
+                    f"{moment.step:,} (epoch {moment.epoch:g}) with an exposure of at least {low:.1f} bits."
                 )
-                record = run.training
-                if record is None or not record.epochs:
-                    return f"{said}."
-                return f"{said}; the weights of epoch {record.best_epoch} of {len(record.epochs)} were kept."
     return f"At none of {len(looks):,} looks did a canary show memorization by itself; looks during training are coarse."
-
-
-def _low(entry: dict[str, Any]) -> float:
-    return float(entry["low"] if entry.get("low") is not None else entry.get("exposure") or 0.0)
-
-
-def _p_value(entry: dict[str, Any]) -> float:
-    return 1.0 if entry["status"] == "not_measured" else 2.0 ** -_low(entry)
 
 
 def training_figures(run: Run) -> Iterator[Chart | None]:
@@ -59,46 +48,41 @@ def training_figures(run: Run) -> Iterator[Chart | None]:
 
     After Figures 7 and 8 of The Secret Sharer, Carlini, Liu, Erlingsson, Kos and Song, 2019, arXiv:1802.08232.
     """
-    yield _losses(run)
-    yield _exposures(run)
-
-
-def _losses(run: Run) -> Chart | None:
-    record = run.training
-    if record is None or not record.epochs:
-        return None
-    ends = accumulate(epoch.steps for epoch in record.epochs)
-    rows: Rows = [
-        {"epoch": epoch.epoch, "batches": step, "loss on": name, "bits per token": rounded(loss)}
-        for epoch, step in zip(record.epochs, ends, strict=True)
-        for name, loss in (("training", epoch.training_loss_bits), ("validation", epoch.validation_loss_bits))
-        if loss is not None
-    ]
-    columns = ("loss on", "epoch", "batches", "bits per token")
-    return Chart(
-        id="losses",
-        title="Losses during training",
-        caption=f"Losses at the end of each epoch; the weights of epoch {record.best_epoch} were kept. The losses have no intervals: "
-        "those of single documents are not kept.",
-        rows=rows,
-        columns=columns,
-        x=Axis(column="batches", grid=False),
-        y=Axis(column="bits per token", title="loss (bits per token)"),
-        marks=(Marks(kind="line", shows=columns),),
-        color="loss on",
-        height=220,
-    )
-
-
-def _exposures(run: Run) -> Chart | None:
-    watched, rows = watched_training(run), _medians(run)
+    record, watched = run.training, watched_training(run)
+    if record is not None and record.epochs:
+        ends = accumulate(epoch.steps for epoch in record.epochs)
+        columns = ("loss on", "epoch", "batches", "bits per token")
+        yield Chart(
+            id="losses",
+            title="Losses during training",
+            caption=f"Losses at the end of each epoch; the weights of epoch {record.best_epoch} were kept. The losses have no intervals: "
+            "those of single documents are not kept.",
+            rows=[
+                dict(zip(columns, (name, epoch.epoch, step, rounded(loss)), strict=True))
+                for epoch, step in zip(record.epochs, ends, strict=True)
+                for name, loss in (
+                    ("training", epoch.training_loss_bits),
+                    ("validation", epoch.validation_loss_bits),
+                )
+                if loss is not None
+            ],
+            columns=columns,
+            x=Axis(column="batches", grid=False),
+            y=Axis(column="bits per token", title="loss (bits per token)"),
+            marks=(Marks(kind="line", shows=columns),),
+            color="loss on",
+            height=220,
+        )
+    looks = [] if watched is None else [moment for moment in watched.watched if moment.seen]
+    rows = _medians(run, looks)
     if watched is None or not rows:
-        return None
-    return Chart(
+        return
+    method = str(watched.watch.get("method"))
+    yield Chart(
         id="exposure-during-training",
         title="Exposure during training",
         caption="The median exposure of canaries by how often they occur in the data, with their range as a band; measured by "
-        f"{watched.watch.get('method', '')!s}. An exposure with only a lower bound counts as that bound. {began(run, watched)}",
+        f"{method}. An exposure with only a lower bound counts as that bound. {began(looks, method)}",
         rows=rows,
         columns=("format", "batches", "epoch", "times", "median (bits)", "least", "most", "canaries"),
         x=Axis(column="batches", grid=False),
@@ -115,22 +99,16 @@ def _exposures(run: Run) -> Chart | None:
     )
 
 
-def _medians(run: Run) -> Rows:
+def _medians(run: Run, looks: list[Moment]) -> Rows:
     """The median of each format and number of copies at each look; formats are never mixed."""
-    names = names_of_formats(run)
-    watched = watched_training(run)
-    looks = [] if watched is None else [moment for moment in watched.watched if moment.seen]
-    rows: Rows = []
+    names, rows = names_of_formats(run), Rows()
     for place in thinned(len(looks), MOST_MOMENTS):
         moment = looks[place]
         groups: dict[tuple[str, int], list[float]] = {}
-        for entry in moment.seen:
-            canary = str(entry["canary_id"])
-            # An id begins with that of its format, for canaries that no result describes.
-            format_id = entry.get("format_id") or canary.partition("-")[0]
-            if entry["status"] != "not_measured":
-                bits = float(entry["low"] if entry["exposure"] is None else entry["exposure"])
-                groups.setdefault((str(format_id), int(entry["repetitions"])), []).append(bits)
+        for one in moment.canaries:
+            bits = one.low if one.exposure is None else one.exposure
+            if one.status != "not_measured" and bits is not None:
+                groups.setdefault((str(one.format_id), one.repetitions), []).append(bits)
         rows += [
             {
                 "format": names[format_id],
