@@ -48,19 +48,6 @@ def test_whole_reports_without_memorization_accuse_in_few_runs(references, innoc
     assert accused <= reports * 0.05 + 2 * math.sqrt(reports * 0.05 * 0.95)
 
 
-def test_canaries_that_beat_every_reference_count_together(tmp_path):
-    """50 of 60 recited among 1,000 references: no single p-value is small enough, and all of them together are."""
-    generator = arrays(0, "budget", "recited")
-    scores = np.concatenate([np.full(50, -100.0), generator.normal(size=10)])
-    estimates = reference_exposures(scores, generator.normal(size=1000))
-    results = [made.exposure_result(f"c{n}", one, times=4) for n, one in enumerate(estimates)]
-    findings = findings_of(made.run_with(tmp_path, made.exposure_document(results, method="references")))
-    assert findings[0].severity == "high"
-    (together,) = by_code(findings, "CM103")
-    assert "50 of them beat all 1,000 references" in together.evidence
-    assert conclusion_of(findings).sentence.startswith("The model memorized canaries")
-
-
 @pytest.mark.parametrize("remembered", [4, 8])
 def test_a_few_of_many_that_beat_every_reference_are_seen(tmp_path, remembered):
     generator = arrays(1, "budget", remembered)
@@ -69,14 +56,6 @@ def test_a_few_of_many_that_beat_every_reference_are_seen(tmp_path, remembered):
     results = [made.exposure_result(f"c{n}", one, times=4) for n, one in enumerate(estimates)]
     findings = findings_of(made.run_with(tmp_path, made.exposure_document(results, method="references")))
     assert findings[0].severity == "high"
-
-
-def test_one_fully_exposed_canary_of_many_is_critical(tmp_path):
-    generator = arrays(2, "budget")
-    ranks = [1, *generator.integers(2, 10**6, 199).tolist()]
-    results = [made.exposure_result(f"c{n}", exact_exposure(rank, 10**6)) for n, rank in enumerate(ranks)]
-    findings = findings_of(made.run_with(tmp_path, made.exposure_document(results, size=10**6)))
-    assert by_code(findings, "CM101")[0].subject == ("c0",)
 
 
 def test_an_extrapolated_exposure_is_never_evidence(tmp_path):
@@ -167,22 +146,3 @@ def test_exposures_do_not_clear_what_membership_shows(tmp_path):
     assert by_code(findings, "CM301")[0].status == "found"
     assert [one.status for one in by_code(findings, "CM104")] == ["not_measured"]
     assert conclusion_of(findings).tone in {"bad", "warn"}
-
-
-def test_membership_alone_is_not_called_no_evidence(tmp_path):
-    document = made.guessed_document(arrays(6, "budget"), each=20)
-    generator = arrays(5, "budget")
-    found = membership_of_scores(generator.normal(size=300) + 3, generator.normal(size=300))
-    run = made.run_with(tmp_path, document, memberships=(Located(tmp_path / "m.json", found),))
-    findings = findings_of(run)
-    assert by_code(findings, "CM301")[0].status == "found"
-    assert conclusion_of(findings).tone in {"bad", "warn"}
-    assert "no evidence" not in conclusion_of(findings).sentence
-
-
-def test_formats_are_named_by_their_templates(tmp_path):
-    document = made.guessed_document(arrays(7, "budget"))
-    findings = findings_of(made.run_with(tmp_path, document))
-    for quiet in by_code(findings, "CM104"):
-        assert "{digits:6}" in quiet.evidence
-        assert "f0" not in quiet.evidence

@@ -3,7 +3,6 @@
 import pytest
 
 from coalmine import CanarySet, ScriptedModel, expose
-from coalmine.errors import InputError
 from coalmine.evidence.words import format_names
 from coalmine.formats import format_name
 
@@ -16,26 +15,13 @@ def test_names_come_from_the_formats_of_results():
     assert names["f7"] == "f7"
 
 
-def test_a_long_template_keeps_both_ends():
-    template = "the account number of the customer who called us about it is {digits:12}"
-    name = format_name(template, 30)
-    assert len(name) == 30
-    assert name.startswith("the account")
-    assert name.endswith("{digits:12}")
-
-
 def test_nothing_in_a_name_acts_on_a_terminal():
     assert "\x1b" not in format_name("\x1b[2Jpin {digits:2}")
 
 
-@pytest.mark.parametrize("width", [12, 20, 48])
+@pytest.mark.parametrize("width", [12, 48])
 def test_formats_that_differ_only_in_the_middle_are_told_apart(width):
     templates = {f"f{i}": f"{'x' * 60}{i}{'y' * 60}{{digits:4}}" for i in range(12)}
     names = format_names(templates, width)
     assert len(set(names.values())) == 12
     assert all(len(name) <= max(width, 8) for name in names.values())
-
-
-def test_a_width_that_holds_nothing_is_refused():
-    with pytest.raises(InputError, match="at least 3"):
-        format_name("pin {digits:4}", 2)

@@ -9,16 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coalmine.errors import AlteredError
-from coalmine.records.documents import check_seal, read_sealed, sealed, write_sealed
+from coalmine.records.documents import check_seal, sealed, write_sealed
 
 DOCUMENT = {"schema": "a/1", "value": 3.29, "results": [{"rank": 1}, {"rank": 2}]}
-
-
-def test_what_was_written_is_read(tmp_path):
-    write_sealed(tmp_path / "a.json", DOCUMENT)
-    content = json.loads(read_sealed(tmp_path / "a.json", "the result"))
-    assert content.pop("checksum")
-    assert content == DOCUMENT
 
 
 @pytest.mark.skipif(shutil.which("sha256sum") is None, reason="needs sha256sum")
@@ -47,11 +40,8 @@ def test_every_changed_byte_is_noticed(place, other):
         lambda content: content[: len(content) // 2],
         lambda _: b"",
         lambda content: content + b"\n",
-        lambda content: content + content,
-        lambda content: json.dumps(json.loads(content), indent=2).encode() + b" \n",
         lambda content: json.dumps(json.loads(content)).encode(),
         lambda content: content.replace(b"3.29", b"1.29"),
-        lambda content: content.replace(b'  "value": 3.29,\n', b""),
     ],
 )
 def test_what_is_cut_or_added_or_edited_is_noticed(change):

@@ -3,7 +3,6 @@
 import msgspec
 
 from coalmine import Canary, CanarySet, Format, ScriptedModel, expose, membership
-from coalmine.audits.recitation.records import ModelFacts
 from coalmine.records.documents import write_sealed
 from reports import report_runs as made
 
@@ -69,12 +68,7 @@ def save_family(directory, description, sizes=9):
         for size in range(sizes)
     ]
     facts = [
-        ModelFacts(
-            name=one.models[0].name,
-            role="asked",
-            parameters=1000 * 2**size,
-            description=description,
-        )
+        msgspec.structs.replace(one.models[0], parameters=1000 * 2**size, description=description)
         for size, one in enumerate(documents)
     ]
     whole = msgspec.structs.replace(

@@ -4,14 +4,12 @@ import json
 import math
 
 import msgspec
-import numpy as np
 
-from coalmine import Canary, CanarySet, ExposureResult, Format, ScriptedModel, expose, membership
-from coalmine.audits import EXPOSURES, Exposures, Recitation, RecitationOptions, Run, verify_extraction
+from coalmine import Canary, CanarySet, Format, ScriptedModel, expose, membership
+from coalmine.audits import EXPOSURES, Run, verify_extraction
 from coalmine.audits.exposure.candidate_scores import write_scores
-from coalmine.audits.exposure.results import FormatFacts
 from coalmine.audits.extraction.results import save_verification
-from coalmine.audits.recitation.records import Example, Group, ModelFacts, RecitationTrend, share_estimate
+from coalmine.audits.recitation.records import Example, RecitationTrend, share_estimate
 from coalmine.evidence.run import Located
 from coalmine.records.documents import write_sealed
 from coalmine.records.watching import Moment
@@ -22,7 +20,7 @@ from coalmine.training.finetuning.options import FinetuningOptions
 from coalmine.training.finetuning.record import FinetuningRecord
 from coalmine.training.options import TrainingOptions
 from coalmine.training.record import EpochRecord, TrainingRecord
-from reports.verdict_parts import KINDS
+from reports import verdict_parts as parts
 from resealing import resealed
 
 FORM = Format("my pin is {digits:4}")
@@ -157,64 +155,31 @@ def watch_records(canaries, steps=(25, 50, 75, 100)):
     return records
 
 
-def recitation(
-    hits=(5, 20, 35, 50),
-    of=100,
-    baseline_hits=None,
-    *,
-    name="asked",
-    prompt="once upon a time",
-    revealed=False,
-):
+def recitation(hits=(5, 20, 35, 50), of=100, baseline_hits=None, *, name="asked"):
     """A recitation at one context, with as many sequences for each of several numbers of copies."""
 
     def groups(model, counts):
-        yield Group(
-            model=model,
-            context=50,
-            copies=(1, 1000),
-            mean_copies=20.0,
-            recited=share_estimate(sum(counts), of * len(counts), "were recited", 0.95),
-        )
+        yield parts.group(share_estimate(sum(counts), of * len(counts), "were recited", 0.95), model=model)
         for place, count in enumerate(counts):
-            yield Group(
-                model=model,
-                context=50,
-                bucket=place,
-                copies=(4**place, 4 ** (place + 1) - 1),
-                mean_copies=2.0 * 4**place,
-                recited=share_estimate(count, of, "were recited", 0.95),
-            )
+            one = parts.group(share_estimate(count, of, "were recited", 0.95), model=model, bucket=place)
+            least = 4**place
+            yield msgspec.structs.replace(one, copies=(least, 4 * least - 1), mean_copies=2.0 * least)
 
-    found = list(groups(name, hits))
-    models = [ModelFacts(name=name, role="asked", parameters=1000, description={"adapter": "scripted"})]
-    if baseline_hits is not None:
-        found += groups("other", baseline_hits)
-        models.append(
-            ModelFacts(name="other", role="baseline", parameters=1000, description={"adapter": "other"})
-        )
+    found = [*groups(name, hits), *(() if baseline_hits is None else groups("other", baseline_hits))]
     trend = log_linear_trend([2.0 * 4**place for place in range(len(hits))], list(hits), [of] * len(hits))
-    return Recitation(
-        index={},
-        models=tuple(models),
-        settings=RecitationOptions(contexts=(50,), per_bucket=of, tries=(), hidden_share=None),
-        sequences=of * len(hits),
-        questions=of * len(hits),
-        groups=tuple(found),
-        trends=(RecitationTrend(by="repetitions", model=name, context=50, trend=trend),),
-        exclusive=(),
-        examples=(
-            Example(
-                document=0,
-                offset=0,
-                copies=9,
-                context=50,
-                prompt=prompt,
-                suffix="there was a secret",
-                recited_by=(name,),
-            ),
-        ),
-        revealed=revealed,
+    whole = parts.recitations(
+        *found,
+        names=(name,),
+        baseline=baseline_hits is not None,
+        trends=[RecitationTrend(by="repetitions", model=name, context=50, trend=trend)],
+        hidden_share=None,
+    )
+    example = Example(
+        document=0, offset=0, copies=9, context=50, prompt="once upon a time", suffix="there was a secret",
+        recited_by=(name,),
+    )  # fmt: skip
+    return msgspec.structs.replace(
+        whole, sequences=of * len(hits), questions=of * len(hits), examples=(example,)
     )
 
 
@@ -223,39 +188,13 @@ def exposure_result(canary_id, estimate, *, times=1, bits=30.0, rank=None, most=
     if estimate.method in {"exact", "references"} and estimate.status != "not_measured":
         rank = 1 if estimate.value is None else round(estimate.n * 2.0**-estimate.value)
         most = math.log2(estimate.n) if estimate.method == "exact" else most
-    return ExposureResult(
-        canary_id=canary_id,
-        format_id="f0",
-        repetitions=times,
-        planted=times > 0,
-        method=estimate.method,
-        known_log_perplexity_bits=bits,
-        rank=rank,
-        most_possible_bits=most,
-        estimate=estimate,
-    )
+    found = parts.result(canary_id, estimate, times=times, planted=times > 0, most=most)
+    return msgspec.structs.replace(found, rank=rank, known_log_perplexity_bits=bits)
 
 
-def exposure_document(results, *, size=2**20, method="exact", **parts):
-    facts = FormatFacts(
-        format_id="f0",
-        template="{digits:6}",
-        size=str(size),
-        size_bits=float(np.log2(size)),
-        method=method,
-        why="asked for",
-    )
-    return Exposures(
-        seed=0,
-        confidence=0.95,
-        manifest_sha256="ab" * 32,
-        model={"adapter": "scripted", "weights": "m"},
-        formats=(facts,),
-        expansions=0,
-        tail_fits={},
-        results=tuple(results),
-        **parts,
-    )
+def exposure_document(results, *, size=2**20, method="exact", **further):
+    model = {"adapter": "scripted", "weights": "m"}
+    return parts.document(results, size=size, method=method, model=model, **further)
 
 
 def save_exposures(directory, document, *candidates):
@@ -266,9 +205,9 @@ def save_exposures(directory, document, *candidates):
     write_sealed(directory / "exposure.json", document)
 
 
-def run_with(tmp_path, document=None, **parts):
+def run_with(tmp_path, document=None, **others):
     exposures = () if document is None else (Located(tmp_path / "exposure.json", document),)
-    others = {KINDS[name]: these for name, these in parts.items()}
+    others = {parts.KINDS[name]: these for name, these in others.items()}
     return Run(paths=(tmp_path,), name="run", documents={EXPOSURES: exposures, **others})
 
 

@@ -62,7 +62,6 @@ def test_a_model_that_remembers_is_found_out(remembering):
         "f0-x16-4 of my pin is {digits:4}, trained on 16 times: exposure 12.29 of at most 13.29 bits"
         in exposed.evidence
     )
-    assert "plain greedy decoding writes it" in extracted.evidence
     assert exposed.severity == extracted.severity == "critical"
     assert set(exposed.subject) == set(extracted.subject) == {"f0-x16-4", "f0-x16-5"}
     assert exposed.evidence.startswith(

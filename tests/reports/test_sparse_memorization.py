@@ -196,16 +196,6 @@ def test_other_exposures_of_the_same_secrets_are_not_passed_over(tmp_path):
     assert check(run, parse_policy("[secrets]\nat_most = 13.2")).rules[0].outcome == "not_shown"
 
 
-def test_secrets_that_came_out_are_counted_in_one_way(tmp_path):
-    """Two of three came out at rank 1, and one at rank 400, which chance may explain."""
-    ranks = [1, 1, 400, *ordinary(40)[3:]]
-    document = ranked(ranks, kind="phone", leads=[9.0, 9.0] + [-5.0] * 38)
-    text, findings = said(run_of(tmp_path, document, [f"phone-{place}" for place in range(3)], natural=True))
-    assert "3 of 40 secrets that were tested came out of the model" in text
-    (one,) = [one for one in findings if one.code == "CM701"]
-    assert "3 of 40 secrets that were tested came out of the model" in one.evidence
-
-
 def test_a_model_that_is_as_sure_of_strangers_is_not_accused_of_one_that_it_guesses(tmp_path):
     document = ranked([1, *ordinary(223)[1:]], kind="phone", leads=[9.0] * 223)
     text, findings = said(run_of(tmp_path, document, natural=True))

@@ -1,5 +1,6 @@
 """Records made by hand, of which every number is known: what the tests of single rules and findings are given."""
 
+import math
 from pathlib import Path
 
 import msgspec
@@ -81,8 +82,11 @@ def result(canary_id, estimate, *, times=4, planted=True, format_id="f0", planne
     )
 
 
-def document(results, *, bits=20, formats=("f0",), manifest=MANIFEST, model=None, **parts):
-    """Exposures in formats of 2^bits members each."""
+def document(
+    results, *, bits=20, size=None, formats=("f0",), manifest=MANIFEST, model=None, method="exact", **parts
+):
+    """Exposures in formats of 2^bits members each, or of `size`."""
+    size = 2**bits if size is None else size
     return Exposures(
         seed=0,
         confidence=0.95,
@@ -92,9 +96,9 @@ def document(results, *, bits=20, formats=("f0",), manifest=MANIFEST, model=None
             FormatFacts(
                 format_id=name,
                 template=f"{name} is {{digits:6}}",
-                size=str(2**bits),
-                size_bits=float(bits),
-                method="exact",
+                size=str(size),
+                size_bits=math.log2(size),
+                method=method,
                 why="asked for",
             )
             for name in formats

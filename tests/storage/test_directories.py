@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from coalmine import plant
-from coalmine.errors import CorpusError, InputError, UnflushedError
+from coalmine.errors import InputError, UnflushedError
 from coalmine.storage.directories import (
     SCHEMA,
     UNFINISHED_FILE,
@@ -113,21 +112,6 @@ def test_a_note_names_files_of_its_own_directory_only(tmp_path):
     with pytest.raises(RuntimeError):
         fail_within(folder, RuntimeError())
     assert precious.read_text() == "precious"
-
-
-def test_a_corpus_of_the_user_is_not_taken_for_one_that_a_killed_run_left(tmp_path):
-    source, out = tmp_path / "source.txt", tmp_path / "out"
-    source.write_text("a line of text\n" * 200)
-    options = {"repeat": 1, "canaries": 1, "references": 1, "withhold": 0.0}
-    plant(source, "my pin is {digits:4}", out=out, **options)
-    before = (out / "corpus.txt").read_bytes()
-    # Killed while it was replacing what is there, with overwrite; the same without it is refused as ever.
-    killed(out, ("corpus.txt", "canaries.json"))
-    with pytest.raises(CorpusError, match="exists already"):
-        plant(source, "my pin is {digits:4}", seed=1, out=out, **options)
-    assert (out / "corpus.txt").read_bytes() == before
-    plant(source, "my pin is {digits:4}", seed=1, out=out, overwrite=True, **options)
-    assert {path.name for path in out.iterdir()} == {"corpus.txt", "canaries.json"}
 
 
 _HOLDING = """

@@ -32,8 +32,6 @@ def contents(folder):
     ("number", "said"),
     [
         (errno.ENOSPC, "No space left on device; free some space and run the same command again"),
-        (errno.EFBIG, "File too large; raise the limit that `ulimit -f` shows"),
-        (errno.EIO, "Input/output error; check the disk"),
         (errno.EACCES, "Permission denied; choose another place"),
     ],
 )
@@ -128,7 +126,6 @@ def test_a_place_is_refused_before_anything_is_written_there(tmp_path):
         tmp_path / "loop" / "x.json": "Too many levels of symbolic links; check the path",
         tmp_path / "loop": "is a symbolic link",
         tmp_path / ("x" * 300): "File name too long; check the path",
-        tmp_path / "null\0": "null character",
     }.items():
         with pytest.raises(InputError, match=said):
             check_place(place)
@@ -139,13 +136,6 @@ def test_a_place_is_refused_before_anything_is_written_there(tmp_path):
                 with pytest.raises(InputError):
                     read(place)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "loop"]
-
-
-@pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
-def test_a_directory_that_may_not_be_written_to_is_refused_before(tmp_path):
-    tmp_path.chmod(0o500)
-    with pytest.raises(WriteError, match="Permission denied"):
-        check_place(tmp_path / "x.json")
 
 
 def test_only_what_cannot_be_our_mistake_is_put_into_words_for_all():

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from coalmine.evidence.words import times_in_words
-from coalmine.formats.naming import format_name
+from coalmine.formats.naming import unique_names
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 # Colors that readers with red-green color blindness can distinguish. All colors of figures keep a contrast of 3 on light and dark paper.
@@ -358,14 +358,8 @@ def short_names(names: Sequence[str]) -> dict[str, str]:
     >>> list(short_names(["model", "a model with a very long name, 1", "a model with a very long name, 2"]).values())
     ['model', 'a model with a very long name, 1', 'a model with a very long name, 2']
     """
-    short: dict[str, str] = {}
-    for name in dict.fromkeys(names):
-        shown = format_name(name, LONGEST_NAME)
-        if shown in short.values():
-            number = f" ({len(short) + 1})"
-            shown = format_name(name, LONGEST_NAME - len(number)) + number
-        short[name] = shown
-    return short
+    templates = {str(place): name for place, name in enumerate(dict.fromkeys(names), 1)}
+    return dict(zip(templates.values(), unique_names(templates, LONGEST_NAME).values(), strict=True))
 
 
 def rounded(number: float | None, digits: int = 4) -> float | None:

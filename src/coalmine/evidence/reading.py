@@ -34,7 +34,6 @@ from coalmine.records.documents import (
     Document,
     SaidOfCanary,
     SaidOfFormat,
-    refuse_contradictions,
 )
 from coalmine.storage.directories import is_resumed_from
 from coalmine.storage.files import real_path, sha256_of_file
@@ -299,36 +298,31 @@ def check_manifest(kind: Document[Any], one: Located[Any], manifests: Mapping[st
     except ContradictionError as problem:
         raise ContradictionError(f"{one.path} contradicts itself: {problem}") from None
     canaries = manifests.get(next(iter(kind.origin.manifests(one.document)), None) or "")
-    if canaries is not None:
-        problems = _manifest_problems(kind.origin.formats(one.document), said, canaries)
-        further = kind.origin.manifest_beside(one.path, one.document, canaries)
-        both = itertools.chain(problems, further)
-        refuse_contradictions(one.path, both, "this result", "the manifest that it was made with")
-
-
-def _manifest_problems(
-    formats: Iterable[SaidOfFormat], said: Iterable[SaidOfCanary], canaries: CanarySet
-) -> Iterator[str]:
-    """What is said of formats and canaries, and their manifest contradicts, one sentence each."""
-    for one in formats:
-        form = canaries.formats.get(one.format_id)
-        if form is None or _contradicts(one, SaidOfFormat(one.format_id, form.template, form.size)):
-            yield f"format {one.format_id!r} is not that of the manifest"
-    known = {
-        one.canary_id: SaidOfCanary(
-            one.canary_id, one.format_id, one.times_trained_on, one.repetitions, one.planted
+    if canaries is None:
+        return
+    problems = _manifest_problems([*kind.origin.formats(one.document), *said], canaries)
+    further = kind.origin.manifest_beside(one.path, one.document, canaries)
+    first = next(itertools.chain(problems, further), None)
+    if first is not None:
+        raise ContradictionError(
+            f"{one.path} contradicts the manifest that it was made with: {first}; make this result again"
         )
-        for one in canaries
+
+
+def _manifest_problems(said: Iterable[SaidOfFormat | SaidOfCanary], canaries: CanarySet) -> Iterator[str]:
+    """What is said of formats and canaries, and their manifest contradicts, one sentence each."""
+    known: dict[tuple[type, str], tuple[Any, ...]] = {
+        (SaidOfFormat, name): (name, form.template, form.size) for name, form in canaries.formats.items()
     }
+    for one in canaries:
+        facts = (one.canary_id, one.format_id, one.times_trained_on, one.repetitions, one.planted)
+        known[SaidOfCanary, one.canary_id] = facts
     for told in said:
-        if told.canary_id not in known:
-            yield f"canary {told.canary_id!r} is not in the manifest"
-        elif _contradicts(told, known[told.canary_id]):
-            yield f"canary {told.canary_id!r} has another format, number of copies or coin in the manifest"
-
-
-def _contradicts(told: tuple[Any, ...], there: tuple[Any, ...]) -> bool:
-    return any(one is not None and one != other for one, other in zip(told, there, strict=True))
+        there = known.get((type(told), told[0]))
+        if there is None:
+            yield f"{told[0]!r} is not in the manifest"
+        elif any(one is not None and one != other for one, other in zip(told, there, strict=True)):
+            yield f"{told[0]!r} has another template, format, number of copies or coin in the manifest"
 
 
 def check_again(kind: Document[Any], path: Path, document: Any) -> None:
@@ -339,7 +333,10 @@ def check_again(kind: Document[Any], path: Path, document: Any) -> None:
         raise  # which is not the fault of this result
     except (CoalmineError, ArithmeticError, LookupError, TypeError, ValueError):
         problems = ["nothing like it can be computed again"]
-    refuse_contradictions(path, problems, kind.what, "what it was computed from")
+    if problems:
+        raise ContradictionError(
+            f"{path} contradicts what it was computed from: {problems[0]}; make {kind.what} again"
+        )
 
 
 def _folders_of(paths: Sequence[Path], path: Path) -> Iterator[Path]:

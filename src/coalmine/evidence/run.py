@@ -137,12 +137,6 @@ class Run:
 
 
 def names_of(runs: Sequence[Run]) -> list[str]:
-    """A different name for each run."""
+    """A name for each run; those of the same name are numbered."""
     names = [run.name for run in runs]
-    found: list[str] = []
-    for place, name in enumerate(names):
-        own = name if names.count(name) == 1 else f"{name} ({place + 1})"
-        while own in found or (own != name and own in names):
-            own += "'"
-        found.append(own)
-    return found
+    return [name if names.count(name) == 1 else f"{name} ({place})" for place, name in enumerate(names, 1)]

@@ -172,14 +172,12 @@ class Search:
         column: the column whose values a reader can choose from.
         label: what that choice is called.
         choices: the values of that column, with what each is called.
-        figure: the figure that has the same columns and rows, so that the page needs them once; empty if none has.
     """
 
     name: str
     column: str
     label: str
     choices: Mapping[Any, str] = field(default_factory=dict)
-    figure: str = ""
 
 
 class AcrossRuns(NamedTuple):

@@ -285,15 +285,6 @@ _LIMIT_ROUNDING = 1e-6
 _WORDS = frozenset({"statement", "assumptions", "warnings", "why"})
 
 
-def refuse_contradictions(
-    path: str | os.PathLike[str], problems: Iterable[str], what: str, whom: str = "itself"
-) -> None:
-    """Raise a ContradictionError that names the file and the first of its problems; `what` is what to make again."""
-    first = next(iter(problems), None)
-    if first is not None:
-        raise ContradictionError(f"{path} contradicts {whom}: {first}; make {what} again")
-
-
 def same(first: float, second: float) -> bool:
     """Whether two numbers are equal to rounding.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree as ET
@@ -104,10 +104,10 @@ class JunitCase(NamedTuple):
     text: str
 
 
-def junit(suites: Mapping[str, Sequence[JunitCase]]) -> bytes:
-    """JUnit XML of some suites by their names, in which hostile text is inert."""
+def junit(suites: Iterable[tuple[str, Sequence[JunitCase]]]) -> bytes:
+    """JUnit XML of some suites with their names, in which hostile text is inert."""
     root = ET.Element("testsuites", name="coalmine")
-    for name, cases in suites.items():
+    for name, cases in suites:
         tags = Counter(case.tag for case in cases)
         counts = {"failures": tags["failure"], "errors": tags["error"], "skipped": tags["skipped"]}
         numbers = {key: str(number) for key, number in {"tests": len(cases), **counts}.items()}
@@ -127,8 +127,9 @@ def junit(suites: Mapping[str, Sequence[JunitCase]]) -> bytes:
 def as_junit(reports: Sequence[ReportedRun]) -> bytes:
     """One test case per finding: what was found with severity medium or above fails, and what was not tested or measured is skipped."""
     return junit(
-        {
-            one.name: [
+        (
+            one.name,
+            [
                 JunitCase(
                     f"coalmine.{one.name}",
                     f"{finding.code} {finding.title}",
@@ -137,9 +138,9 @@ def as_junit(reports: Sequence[ReportedRun]) -> bytes:
                     f"{finding.evidence} What to do: {finding.advice}",
                 )
                 for finding in one.findings
-            ]
-            for one in reports
-        }
+            ],
+        )
+        for one in reports
     )
 
 

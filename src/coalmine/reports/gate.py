@@ -460,4 +460,4 @@ def write_junit(result: GateResult, path: str | os.PathLike[str]) -> None:
         )
         for one in result.rules
     ]
-    write_bytes(path, junit({"coalmine check": cases}))
+    write_bytes(path, junit([("coalmine check", cases)]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import json
 import os
 import re
 import secrets
@@ -26,13 +27,12 @@ except (
 ):  # on Windows, where two processes can write to a directory, and what a killed one left stays
     fcntl = None  # type: ignore[assignment]
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
 PRIVATE = 0o600
 PUBLIC = 0o644
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 # Work files and work directories, which are still being written, have unguessable names that end with the id of their process.
-_WORK_NAME = re.compile(r"\..+\.[0-9a-f]{8,16}-(?P<process>[0-9]+)(\.part)?")
-# The bytes that file systems allow for a name, and those added to the final name: two dots, 16 digits, the process, ".part".
-_LONGEST_NAME, _ADDED = 255, 48
+_WORK_NAME = re.compile(r"\.work\.[0-9a-f]{8,16}-(?P<process>[0-9]+)(\.part)?")
 
 
 @contextlib.contextmanager
@@ -43,7 +43,7 @@ def whole_file(path: str | os.PathLike[str], *, mode: int = PUBLIC) -> Iterator[
     can never read a secret, not even for a moment. Only a regular file is ever replaced. What the operating system refuses is a
     WriteError; other errors of the block pass through. Within `together`, the file takes its name when that block ends.
     """
-    final = _checked(path)
+    final = Path(path)
     make_directory(final.parent)
     check_replaceable(final)
     new, group = _NewFile(final, mode), _GROUP.get()
@@ -128,9 +128,8 @@ class _NewFile:
 
     def __init__(self, final: Path, mode: int) -> None:
         remove_abandoned(final.parent)
-        stem = os.fsdecode(os.fsencode(final.name)[: _LONGEST_NAME - _ADDED])
         self.final, self._mode = final, mode
-        self.temporary = final.with_name(f".{stem}.{work_name()}.part")
+        self.temporary = final.with_name(f".work.{work_name()}.part")
         self._held: int | None = None
         try:
             self._held = os.open(self.temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR | _NO_FOLLOW, mode)
@@ -257,7 +256,7 @@ def _what_is_at(final: Path) -> str:
 
 def check_place(path: Path) -> None:
     """Reject a path where no file can be written; called before long work, so that its result is not lost at the end."""
-    folder = _checked(path).absolute().parent
+    folder = Path(path).absolute().parent
     while not os.path.lexists(folder) and folder != folder.parent:
         folder = folder.parent
     if not folder.is_dir() and not folder.is_symlink():
@@ -292,7 +291,7 @@ def check_replaceable(path: Path) -> None:
 def check_ordinary(path: str | os.PathLike[str]) -> None:
     """Refuse a device, a pipe or a socket, which would be waited for or read forever; what is not there is another's error."""
     try:
-        kind = os.stat(_checked(path)).st_mode  # noqa: PTH116 - which takes every kind of path
+        kind = Path(path).stat().st_mode
     except OSError:
         return
     if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
@@ -301,7 +300,7 @@ def check_ordinary(path: str | os.PathLike[str]) -> None:
 
 def make_directory(path: str | os.PathLike[str]) -> Path:
     """Make a directory if it does not exist; called before long work, so that a wrong path fails at once."""
-    directory = _checked(path)
+    directory = Path(path)
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
@@ -322,12 +321,6 @@ def remove_file(path: Path) -> None:
         path.unlink(missing_ok=True)
     except OSError as error:
         raise write_error(path, error, "it is no longer needed; remove it") from error
-
-
-def _checked(path: str | os.PathLike[str]) -> Path:
-    if "\0" in os.fspath(path):
-        raise InputError(f"a path cannot contain a null character, but {os.fspath(path)!r} does; rename it")
-    return Path(path)
 
 
 def real_path(path: str | os.PathLike[str]) -> Path:
@@ -375,26 +368,16 @@ def to_json(document: Any) -> bytes:
     try:
         encoded = msgspec.json.encode(document)
     except UnicodeEncodeError:
-        encoded = msgspec.json.encode(_encodable(msgspec.to_builtins(document, str_keys=True)))
+        plain = json.dumps(msgspec.to_builtins(document, str_keys=True), ensure_ascii=False)
+        encoded = _SURROGATE.sub(lambda half: rf"\\u{ord(half[0]):04x}", plain).encode()
     return msgspec.json.format(encoded, indent=2)
-
-
-def _encodable(document: Any) -> Any:
-    """Plain JSON in which each half of a surrogate pair is escaped."""
-    if isinstance(document, str):
-        return document.encode("utf-8", "backslashreplace").decode()
-    if isinstance(document, dict):
-        return {_encodable(name): _encodable(value) for name, value in document.items()}
-    if isinstance(document, (list, tuple)):
-        return [_encodable(value) for value in document]
-    return document
 
 
 def read_bytes(path: str | os.PathLike[str], what: str) -> bytes:
     """A file's bytes, or an InputError that calls the file `what`."""
     check_ordinary(path)
     try:
-        return _checked(path).read_bytes()
+        return Path(path).read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         raise InputError(f"{what} was not found: {path} does not exist; check the path") from None
     except IsADirectoryError:
@@ -441,7 +424,7 @@ def read_guarded(path: Path, what: str, *, advice: str = "remove it to start ove
 def sha256_of_file(path: str | os.PathLike[str]) -> str:
     """The SHA-256 of a file's bytes, in hexadecimal, in constant memory; of a directory of files, that of their names and hashes."""
     try:
-        if not _checked(path).is_dir():
+        if not Path(path).is_dir():
             return _sha256(path)
         inside = [one for one in Path(path).iterdir() if not one.name.startswith(".")]
         return sha256_of_named({one.name: _sha256(one) for one in inside})
@@ -451,7 +434,7 @@ def sha256_of_file(path: str | os.PathLike[str]) -> str:
 
 def _sha256(path: str | os.PathLike[str]) -> str:
     check_ordinary(path)
-    with open(_checked(path), "rb") as stream:
+    with open(Path(path), "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 

@@ -169,7 +169,7 @@ def test_a_killed_build_resumes_after_its_last_shard_and_ends_with_the_same_byte
     with pytest.raises(CorpusError, match="was not finished"):
         CorpusIndex.open(killed)
     first = (killed / "shard-00000.suffixes").stat()
-    (killed / f".shard-00002.symbols.{0:016x}-{process.pid}.part").write_bytes(b"half of a file")
+    (killed / f".work.{0:016x}-{process.pid}.part").write_bytes(b"half of a file")
     time.sleep(0.01)
     build_index(corpus, killed, memory=100_000)
     assert (killed / "shard-00000.suffixes").stat().st_mtime_ns == first.st_mtime_ns

@@ -24,7 +24,6 @@ from coalmine.audits.exposure.chance import (
 )
 from coalmine.audits.exposure.data_checks import data_measures, planted_in
 from coalmine.audits.exposure.display import (
-    FIGURE_ID,
     canary_table,
     exposure_figure,
     histogram_figure,
@@ -299,8 +298,6 @@ def exposure_details(run: Run, reveal: bool) -> Iterator[Detail]:
                 column="trained on",
                 label="Trained on",
                 choices={one: times_in_words(one) for one in times},
-                # Without texts the rows are those of the figure, and need not be in the page twice.
-                figure="" if reveal else FIGURE_ID,
             ),
         )
     yield Detail(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -136,7 +136,10 @@ def _store(parts: Sequence[RunPart], across: Sequence[AcrossRuns], *, drawable: 
     tables: dict[str, dict[str, Any]] = {}
     for part in parts:
         figures |= part.figures
-        tables |= dict(_searched(part))
+        for one in (one for details in part.details.values() for one in details):
+            if one.search is not None:
+                kept = {"columns": one.columns, "rows": one.rows, "choice": one.search.column}
+                tables[f"{part.prefix}{one.search.name}"] = {**kept, "name": one.search.name}
     return {
         "figures": {
             figure_id: {
@@ -151,22 +154,6 @@ def _store(parts: Sequence[RunPart], across: Sequence[AcrossRuns], *, drawable: 
         },
         "tables": tables,
     }
-
-
-def _searched(part: RunPart) -> Iterator[tuple[str, dict[str, Any]]]:
-    for details in part.details.values():
-        for one in details:
-            if one.search is None:
-                continue
-            content = (
-                {"figure": f"{part.prefix}{one.search.figure}"}
-                if one.search.figure
-                else {"columns": one.columns, "rows": one.rows}
-            )
-            yield (
-                f"{part.prefix}{one.search.name}",
-                content | {"name": one.search.name, "choice": one.search.column},
-            )
 
 
 def _by_question(findings: Sequence[Finding]) -> list[list[Finding]]:

@@ -99,7 +99,7 @@
   const PAGE = 100;
   for (const box of document.querySelectorAll("[data-search]")) {
     const source = store.tables[box.dataset.search];
-    const { columns, rows } = source.figure ? store.figures[source.figure] : source;
+    const { columns, rows } = source;
     const body = box.querySelector("tbody");
     const status = box.querySelector("[role=status]");
     const [earlier, later] = box.querySelectorAll("[data-page]");
