@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 import textwrap
-from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -159,29 +158,17 @@ def test_its_results_are_in_the_report(coalmine, site, run, tmp_path):
     content = page.read_text()
     for words in ("TOY1", "9 of 10 toys broke", "Glue them.", "Broken toys", "Toys that broke", "duck"):
         assert words in content
-    assert "toys.broken/1" in content
     # What it brings is treated like everything else from a run.
-    assert "<script>window.hacked" not in content
-    assert "\x1b" not in content
-    assert "\u202e" not in content
-
-
-def test_its_findings_are_there_for_machines(coalmine, site, run, tmp_path):
-    for kind in ("json", "sarif", "junit", "markdown"):
-        done = coalmine(site, "report", run, "--format", kind, "-o", tmp_path / kind)
-        assert done.code == 0, done.err
+    assert not any(words in content for words in ("<script>window.hacked", "\x1b", "\u202e"))
+    for kind in ("json", "sarif"):
+        assert coalmine(site, "report", run, "--format", kind, "-o", tmp_path / kind).code == 0
     (document,) = json.loads((tmp_path / "json").read_text())["runs"]
     (finding,) = [one for one in document["findings"] if one["code"] == "TOY1"]
     assert (finding["severity"], finding["status"]) == ("high", "found")
-    assert finding["docs"] == "https://toys.example/TOY1"
     assert "toys" in document["tested"]
-    assert document["verdict"].endswith("Its toys break.")
     (sarif,) = json.loads((tmp_path / "sarif").read_text())["runs"]
     (rule,) = [one for one in sarif["tool"]["driver"]["rules"] if one["id"] == "TOY1"]
     assert "https://toys.example/TOY1" in rule["help"]["markdown"]
-    names = [case.get("name") for case in ET.parse(tmp_path / "junit").iter("testcase")]
-    assert "TOY1 Toys break" in names
-    assert "### TOY1 Toys break (high)" in (tmp_path / "markdown").read_text()
 
 
 def test_without_results_it_was_not_tested(coalmine, site, tmp_path):
@@ -192,11 +179,14 @@ def test_without_results_it_was_not_tested(coalmine, site, tmp_path):
     assert "toys" in document["not_tested"]
     (finding,) = [one for one in document["findings"] if one["code"] == "TOY9"]
     assert (finding["status"], finding["evidence"]) == ("not_tested", "Nobody played.")
+    (tmp_path / "policy.toml").write_text('require = ["toys"]\n')
+    done = coalmine(site, "check", tmp_path / "run", "--policy", tmp_path / "policy.toml", "--json")
+    assert done.code == 2
+    (rule,) = json.loads(done.out)["rules"]
+    assert (rule["rule"], rule["settle"]) == ("require toys", "run `toys play`")
 
 
-@pytest.mark.parametrize(
-    ("limit", "outcome", "code"), [(0.2, "broken", 1), (0.9, "not_shown", 2), (1.0, "holds", 0)]
-)
+@pytest.mark.parametrize(("limit", "outcome", "code"), [(0.2, "broken", 1), (0.9, "not_shown", 2)])
 def test_its_rules_are_checked(coalmine, site, run, tmp_path, limit, outcome, code):
     policy = tmp_path / "policy.toml"
     policy.write_text(f"[toys]\nbroken_at_most = {limit}\n")
@@ -204,15 +194,6 @@ def test_its_rules_are_checked(coalmine, site, run, tmp_path, limit, outcome, co
     assert done.code == code, done.err
     (rule,) = json.loads(done.out)["rules"]
     assert (rule["rule"], rule["outcome"]) == ("toys.broken_at_most", outcome)
-
-
-def test_a_policy_can_require_it(coalmine, site, tmp_path):
-    made.audited_run(tmp_path / "run")
-    (tmp_path / "policy.toml").write_text('require = ["toys"]\n')
-    done = coalmine(site, "check", tmp_path / "run", "--policy", tmp_path / "policy.toml", "--json")
-    assert done.code == 2
-    (rule,) = json.loads(done.out)["rules"]
-    assert (rule["rule"], rule["settle"]) == ("require toys", "run `toys play`")
 
 
 def test_its_files_are_verified(coalmine, site, run, tmp_path):
@@ -225,32 +206,13 @@ def test_its_files_are_verified(coalmine, site, run, tmp_path):
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        ("AUDIT = 1", "the entry point 'toys' of coalmine.audits is not an Audit"),
-        (
-            "raise RuntimeError('no')",
-            "the audit 'toys' of another package could not be loaded",
-        ),
-        (
-            "from coalmine.audits.exposure.report import EXPOSURE as AUDIT",
-            "two audits named 'exposure'",
-        ),
-        (
-            TOY.replace('"toys.broken": {', '"exposure.group": {'),
-            "declares 'exposure.group', which there is already",
-        ),
-        (
-            TOY.replace('Measure(key="toys.broken"', 'Measure(key="toys.lost"'),
-            "an audit reports 'toys.lost', which no catalog has",
-        ),
+        ("raise RuntimeError('no')", "the audit 'toys' of another package could not be loaded"),
+        ("from coalmine.audits.exposure.report import EXPOSURE as AUDIT", "two audits named 'exposure'"),
+        (TOY.replace('"toys.broken": {', '"exposure.group": {'), "declares 'exposure.group', which there is already"),
+        (TOY.replace('Measure(key="toys.broken"', 'Measure(key="toys.lost"'), "reports 'toys.lost', which no catalog has"),
     ],
-    ids=[
-        "not an audit",
-        "broken",
-        "same name",
-        "same key",
-        "unknown key",
-    ],
-)
+    ids=["broken", "same name", "same key", "unknown key"],
+)  # fmt: skip
 def test_an_audit_that_cannot_be_used_is_named(coalmine, tmp_path, run, code, message):
     install(tmp_path / "site", code)
     done = coalmine(tmp_path / "site", "report", run, "-o", tmp_path / "report.html")
