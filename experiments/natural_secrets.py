@@ -27,7 +27,7 @@ from coalmine import CanarySet, expose, load_model, train
 from coalmine.audits.exposure.results import EXPOSURES
 from coalmine.audits.extraction.measuring import verify_extraction
 from coalmine.audits.extraction.results import EXTRACTIONS, VERIFIED, Verified, extraction_file
-from coalmine.audits.secrets.judging import by_kind, secrets_of
+from coalmine.audits.secrets.report import by_kind, secrets_of
 from coalmine.corpus import Fields, NaturalOptions, canaries_of_scan, embedded_documents, redact, scan
 from coalmine.corpus.secrets.canaries import left_out_in_words
 from coalmine.evidence.run import Located, Run

@@ -44,7 +44,7 @@ from coalmine.audits import EXPOSURES, MEMBERSHIPS, Exposures, Run, verify_extra
 from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.audits.exposure.results import FormatFacts
 from coalmine.audits.extraction.results import save_verification
-from coalmine.audits.membership.display import membership_in_plain_words
+from coalmine.audits.membership.report import membership_in_plain_words
 from coalmine.corpus import write_embedded_corpus
 from coalmine.evidence.run import Located
 from coalmine.randomness import arrays
@@ -120,8 +120,7 @@ def judged(run: Run, *, strict: bool) -> dict[str, Any]:
         "silent": not accusing and gate != "broken",
         "called_safe": any(words in verdict for words in ("No leak", "no leak", "no evidence")),
         "membership_says": any(
-            any(one.proven for one in document.populations)
-            or any(": memorized (p " in line for line in membership_in_plain_words(document))
+            any(": memorized (p " in line for line in membership_in_plain_words(document))
             for _, document in run.all(MEMBERSHIPS)
         ),
     }

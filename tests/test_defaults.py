@@ -34,7 +34,6 @@ DEFAULTS = {
     "hidden_share": {0.15},
     "equal_within": {0.02},
     "choosing_share": {0.2},
-    "gaussian": {False},
     "comparisons": {True},
     "greedy_only": {False},
     "anywhere": {False},

@@ -258,8 +258,6 @@ READERS = (
     Reader("memaudit-manifest.json", foreign("memaudit-manifest.json"), import_canaries, json=True),
     Reader("tensorflow-privacy-secrets.json", foreign("tensorflow-privacy-secrets.json"), import_canaries, json=True),
     Reader("scores.csv", written("scores.csv", SCORES), _read_score_table),
-    Reader("memaudit-report.json", foreign("memaudit-report.json"), _read_score_table, json=True),
-    Reader("tensorflow-privacy-perplexities.json", foreign("tensorflow-privacy-perplexities.json"), _read_score_table, json=True),
     Reader("jax-privacy-scores.json", foreign("jax-privacy-scores.json"), _read_score_table, json=True),
     *(
         Reader(f"{name}{how}", copy_of("run", name), read, json=name.endswith(".json"), slow=read is not _read_run)

@@ -104,7 +104,7 @@ def test_a_suite_with_all_outcomes(made, fork_server):
             audit(coalmine_audit).extraction.at_most(1, top=10, repetitions=400)
 
         def test_extraction_without_a_proof(coalmine_audit):
-            audit(coalmine_audit).extraction.none(method="greedy", repetitions=1)
+            audit(coalmine_audit).extraction.none(budget=1, repetitions=1)
 
         def test_bits_that_are_no_number(coalmine_audit):
             audit(coalmine_audit).exposure.at_most(float("nan"), repetitions=1)
@@ -150,7 +150,7 @@ def test_a_suite_with_all_outcomes(made, fork_server):
         "there are no such planted canaries among the results",
         "could not measure this: model not found: nowhere",
         "2 of 2 (f0-x1-0, trained on once, f0-x400-0",
-        "ended after 2 queries",
+        "members ended after",
         "bits must be a finite number of at least 0, got nan",
         "count must be a finite number of at least 0, got nan",
         "recited share at most 0.1: not shown; there is no result of this audit",

@@ -23,7 +23,7 @@ from coalmine.audits import (
 )
 from coalmine.audits.exposure.results import FormatFacts
 from coalmine.audits.extraction.results import CanaryExtraction, Extracted, Verified
-from coalmine.audits.membership.records import EpsilonBound, GuessingFacts, Population
+from coalmine.audits.membership.records import EpsilonBound, Population
 from coalmine.audits.recitation.records import Group, ModelFacts
 from coalmine.corpus.planting.manifest import MANIFESTS
 from coalmine.corpus.survival.results import SURVIVALS
@@ -197,15 +197,8 @@ def population(
         in_count=canaries,
         out_count=100,
         withheld_count=0,
-        guessing=GuessingFacts(
-            median=interval(1.0, 0.5, 1.5, method="median"),
-            mean_bits=1.4,
-            share_in_upper_quarter=0.25,
-            p_value=p_value,
-            guessing_mean_bits=1.44,
-            guessing_median_bits=1.0,
-            guessing_upper_quartile_bits=2.0,
-        ),
+        exposure=interval(1.0, 0.5, 1.5, method="median"),
+        guessing_p_value=p_value,
         auc=area() if auc is None else auc,
         tpr_at_fpr=tuple(rates),
         tpr_p_values=tuple(rate_p_values),

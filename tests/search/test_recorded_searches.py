@@ -9,7 +9,7 @@ from coalmine import Format, ScriptedModel
 from coalmine.errors import InputError
 from coalmine.randomness import arrays
 from coalmine.search.tree.token_tree import TokenTree
-from coalmine.search.walks.beam import beam_search, free_beam
+from coalmine.search.walks.beam import free_beam
 from coalmine.search.walks.bounded import BoundedSearch
 from coalmine.search.walks.enumeration import (
     enumerate_members,
@@ -139,14 +139,6 @@ def bounded(name):
     return found
 
 
-def beams(name):
-    found = []
-    for top, width in ((1, 1), (4, 2), (6, 20)):
-        frontier = frontier_of(name, batch=16)
-        found.append((beam_search(frontier, top, width), frontier.expansions))
-    return found
-
-
 def drawn(name):
     _, costs = every_cost(name)
     frontier = frontier_of(name, batch=16)
@@ -186,7 +178,7 @@ def ranked(name):
     return [counter.largest, count_ranks(counter, canaries, np.full(len(canaries), 0.3)), counter.noted]
 
 
-SEARCHES = {"tree": tree_of, "enumeration": enumerated, "shortest paths": shortest, "bounds": bounded, "beams": beams, "draws": drawn, "ranks": ranked}  # fmt: skip
+SEARCHES = {"tree": tree_of, "enumeration": enumerated, "shortest paths": shortest, "bounds": bounded, "draws": drawn, "ranks": ranked}  # fmt: skip
 
 
 @pytest.mark.parametrize("search", SEARCHES)

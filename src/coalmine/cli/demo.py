@@ -44,8 +44,8 @@ def demo(given: Demo, session: Session) -> None:
     from coalmine.audits.exposure.measuring import expose
     from coalmine.audits.extraction.measuring import verify_extraction
     from coalmine.audits.extraction.results import save_verification
-    from coalmine.audits.membership.display import membership_in_plain_words
     from coalmine.audits.membership.measure import membership
+    from coalmine.audits.membership.report import membership_in_plain_words
     from coalmine.audits.runs import read_runs
     from coalmine.evidence.directories import audit_directory
     from coalmine.models.loading import load_model

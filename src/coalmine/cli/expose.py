@@ -46,8 +46,7 @@ def expose(given: Expose, session: Session) -> None:
     from coalmine.audits.exposure.display import exposure_table, remarks_in_words
     from coalmine.audits.exposure.measuring import expose
     from coalmine.audits.exposure.results import RESULTS_FILE, SCORES_FILE
-    from coalmine.audits.secrets.judging import of_exposures
-    from coalmine.audits.secrets.report import KINDS
+    from coalmine.audits.secrets.report import KINDS, by_kind, secrets_of_exposures
     from coalmine.corpus.planting.manifest import CanarySet
 
     chosen, progress = CanarySet.load(given.canaries), session.progress()
@@ -64,7 +63,7 @@ def expose(given: Expose, session: Session) -> None:
         manifest_sha256=chosen.sha256,
         expansions=results.expansions,
     )
-    kinds = of_exposures(results) if results.natural else []
+    kinds = by_kind(secrets_of_exposures(results)) if results.natural else []
     if kinds:
         session.say(KINDS.terminal(kinds), "")
     session.say(

@@ -49,8 +49,8 @@ def membership(given: MembershipArguments, session: Session) -> None:
     Writes membership.json, readable by you only, with every rate and every bound; docs/explanation/interpretation.md explains them. A
     table for --scores has a column named `score`, one named `in` and, where they differ, one named `copies`.
     """
-    from coalmine.audits.membership.display import POPULATIONS, membership_in_plain_words
     from coalmine.audits.membership.records import RESULTS_FILE
+    from coalmine.audits.membership.report import POPULATIONS, membership_in_plain_words
     from coalmine.visible import visible
 
     directory = given.out or (Path() if given.results is None else _default_directory(given.results))

@@ -30,18 +30,16 @@ def test_the_papers_social_security_number():
     found = extract(model, SSN, top=1)
     assert found.found[0].text == TEXT
     assert found.proven
-    # The first digit misleads a greedy search; given the first digits, it completes the rest, as in section 3.
-    assert extract(model, SSN, top=1, method="greedy").found[0].text != TEXT
-    completed = extract(model, SSN, top=1, method="greedy", given="My social security number is 078")
+    # The first digit misleads a model that writes by itself; given the first digits, it completes the rest, as in section 3.
+    assert TEXT not in [one.text for one in extract(model, SSN, method="prompt").found]
+    completed = extract(model, SSN, method="prompt", given="My social security number is 078")
     assert completed.found[0].text == TEXT
     assert not completed.proven
-    assert int(completed.size) == 99 * 9999
-    assert extract(model, SSN, top=1, method="beam", width=20).found[0].text == TEXT
 
 
 def test_given_restricts_every_method():
     model = ScriptedModel(DIGITS, memory={"1234": 0.5, "1999": 0.25})
-    for method in ("search", "brute", "beam"):
+    for method in ("search", "brute"):
         result = extract(model, "{digits:4}", given="19", top=3, method=method)
         assert result.found[0].text == "1999"
         assert all(one.text.startswith("19") for one in result.found)

@@ -160,7 +160,7 @@ def test_other_weights_are_rejected(honest):
 
 def test_what_proves_nothing_is_not_replayed(llama):
     with pytest.raises(InputError, match="proves nothing"):
-        verify_certificate(llama, extract(llama, FORM, method="greedy"))
+        verify_certificate(llama, extract(llama, FORM, method="prompt"))
 
 
 def test_a_beginning_that_leaves_nothing_to_search_for_is_refused(llama, honest):

@@ -31,7 +31,7 @@ def canaries():
     return CanarySet(known, FORMS)
 
 
-@pytest.mark.parametrize("method", ["search", "brute", "beam", "greedy", "prompt"])
+@pytest.mark.parametrize("method", ["search", "brute", "prompt"])
 def test_every_method_gives_the_same_bytes_on_every_engine(method, engine, model, tmp_path):
     for place, one in (("here", None), ("there", engine)):
         extract(model, FORMS["f0"], top=5, method=method, engine=one).save(tmp_path / place)

@@ -6,7 +6,6 @@ from functools import cache
 import msgspec
 import pytest
 
-from cli.in_process import run
 from coalmine import (
     CanarySet,
     ScriptedModel,
@@ -74,10 +73,6 @@ def test_a_claim_that_holds_is_shown_as_no_violation(tmp_path):
     assert [(one.rule, one.outcome) for one in check(read_run(tmp_path), RULE).rules][1:] == [
         ("membership.claim", "holds")
     ]
-    shown = run("membership", tmp_path)
-    assert "The model's own record of its training claims this, for one document." in " ".join(
-        shown.said.split()
-    )
 
 
 def test_a_given_claim_goes_before_that_of_the_model(tmp_path):
@@ -100,12 +95,8 @@ def test_a_user_has_all_copies_of_a_canary(tmp_path):
     "said",
     [
         None,
-        3,
-        {},
         {**CLAIM, "epsilon": -1.0},
         {**CLAIM, "unit": "word"},
-        {**CLAIM, "delta": 2.0},
-        {**CLAIM, "epsilon": "1"},
     ],
 )
 def test_a_claim_that_cannot_be_read_is_none(said):

@@ -1,20 +1,16 @@
 """Membership from the results of `expose` and from anyone's scores: who is compared with whom, files, and the command."""
 
-import io
 import math
 import stat
-import time
 
 import msgspec
 import numpy as np
 import pytest
-from rich.console import Console
 
 from coalmine import Canary, CanarySet, Format, ScriptedModel, expose, membership, membership_of_scores
 from coalmine.audits import read_membership
-from coalmine.audits.membership.display import POPULATIONS, membership_in_plain_words
 from coalmine.audits.membership.populations import load_source, populations
-from coalmine.audits.membership.records import ProvenCanary
+from coalmine.audits.membership.report import membership_in_plain_words
 from coalmine.errors import InputError, ModelOutputError, NotMeasurableError
 from coalmine.statistics import CoinScores, MembershipScores, compare_with_guessing, tpr_p_value
 from coalmine.statistics.epsilon.best import headline_test
@@ -81,9 +77,9 @@ def test_who_is_compared_with_whom(canaries, exposures):
 def test_remembered_canaries_are_told_from_others_and_forgotten_ones_are_not(exposures):
     result = membership(exposures, claimed_epsilon=0.3)
     once, often, pooled = result.populations
-    assert once.guessing.p_value > 0.01
+    assert once.guessing_p_value > 0.01
     assert once.best.canary.low == 0.0
-    assert often.guessing.p_value < 1e-6
+    assert often.guessing_p_value < 1e-6
     # 30 coins alone show less than 15 against 230 scores that are taken for independent.
     assert often.best.canary.low > 1.5
     assert often.independent.canary.low > 2
@@ -92,8 +88,6 @@ def test_remembered_canaries_are_told_from_others_and_forgotten_ones_are_not(exp
     assert often.best.one_copy.low < often.best.canary.low / 8 + 1e-6
     assert often.verdict.copies == 8
     assert pooled.verdict is None
-    methods = [bound.canary.method for bound in often.epsilon]
-    assert len(set(methods)) == 5
     assert all(bound.canary.assumptions for bound in often.epsilon)
     assert [rate.status for rate in often.tpr_at_fpr] == ["measured", "measured", "not_measured"]
     assert "cannot be measured with 230 references" in often.tpr_at_fpr[2].statement
@@ -111,16 +105,9 @@ def test_results_say_all_that_the_bound_from_one_run_needs(exposures, tmp_path):
     result = membership(tmp_path)
     assert result.settings.inclusion == 0.5
     assert [estimate.status for estimate in one_run_bounds(result)] == ["lower_bound"] * 3
-
-
-def test_results_that_do_not_say_it_give_no_such_bound(exposures, tmp_path):
-    exposures.save(tmp_path)
-    path = tmp_path / "exposure.json"
-    with resealed(path) as document:
+    with resealed(tmp_path / "exposure.json") as document:
         document["inclusion"] = None
-    unknown = membership(tmp_path)
-    assert {estimate.status for estimate in one_run_bounds(unknown)} == {"not_measured"}
-    assert "say it with --inclusion" in one_run_bounds(unknown)[0].statement
+    assert {estimate.status for estimate in one_run_bounds(membership(tmp_path))} == {"not_measured"}
 
 
 def test_results_on_disk_say_the_same(tmp_path, exposures):
@@ -182,7 +169,7 @@ def test_formats_are_never_mixed():
     assert len(found[-1].scores.out_scores) == 4 + 40
 
 
-def test_calibration_subtracts_a_reference_model_and_shows_the_gain():
+def test_calibration_subtracts_a_reference_model():
     # Some members are easy for every model, and a model that never saw the canaries knows which.
     canaries = planted_set(repetitions=(8,), each=16, references=40)
     easy = {c.text: 4e-3 for i, c in enumerate(canaries) if i % 3 == 0}
@@ -193,10 +180,6 @@ def test_calibration_subtracts_a_reference_model_and_shows_the_gain():
     results = [expose(model, canaries, method="references") for model in (trained, base)]
     plain = membership(results[0])
     calibrated = membership(results[0], reference=results[1])
-    (change,) = calibrated.calibration
-    assert change.gain_bits > 1
-    assert change.plain_median_bits == plain.populations[0].guessing.median.value
-    assert change.calibrated_median_bits == calibrated.populations[0].guessing.median.value
     assert calibrated.populations[0].auc.value > plain.populations[0].auc.value
     assert calibrated.reference_model == base.describe()
     assert "reference model" in calibrated.score
@@ -205,41 +188,12 @@ def test_calibration_subtracts_a_reference_model_and_shows_the_gain():
         membership(results[0], reference=other)
 
 
-def test_warnings_where_populations_are_small():
-    small = planted_set(repetitions=(4,), each=6, references=12)
-    result = membership(expose(model_with_memory(small), small, method="references"))
-    (one,) = result.populations
-    assert any("the best bound on epsilon could not be above" in warning for warning in one.warnings)
-    assert one.best.canary.low <= one.epsilon_ceiling + 1e-6
-
-
-def printed(*shown):
-    stream = io.StringIO()
-    console = Console(file=stream, width=140, highlight=False)
-    for one in shown:
-        console.print(one)
-    return stream.getvalue()
-
-
-def test_what_people_read(exposures):
-    result = membership(exposures, claimed_epsilon=0.3)
-    short = printed(POPULATIONS.terminal(result.populations))
-    assert [line.split()[0] for line in short.splitlines()[2:]] == ["once", "8", "pooled"]
-    words = membership_in_plain_words(result)
-    assert words[0].startswith("Planted once: these scores do not show memorization (p = ")
-    assert "Nothing is shown about epsilon; the most this many scores could prove is 1.89." in words[0]
-    assert words[1].startswith("Planted 8 times: memorized (p ")
-    assert "At a 10% false-positive rate, an attacker identifies 100% of them." in words[1]
-    assert "for one copy); the most this many scores could prove is" in words[1]
-    assert words[-1].startswith("Verdict: claimed epsilon 0.3 at delta 1e-05: ")
-
-
 def test_a_few_remembered_canaries_are_not_called_no_evidence():
     # The median says nothing of a few, and the rates do.
     rng = np.random.default_rng(0)
     ins = rng.normal(0, 1, 100) + 9 * (np.arange(100) < 8)
     (one,) = membership_of_scores(ins, rng.normal(0, 1, 1000)).populations
-    assert one.guessing.p_value > 0.01
+    assert one.guessing_p_value > 0.01
     assert one.p_value < 1e-6
 
 
@@ -249,10 +203,9 @@ def test_models_without_memorization_are_rarely_called_memorized():
 
     def with_p_values(rng):
         scores = MembershipScores(rng.random(30), rng.random(30))
-        guessing = msgspec.structs.replace(one.guessing, p_value=compare_with_guessing(*scores).p_value)
         return msgspec.structs.replace(
             one,
-            guessing=guessing,
+            guessing_p_value=compare_with_guessing(*scores).p_value,
             tpr_p_values=(tpr_p_value(*scores, 0.1),),
             epsilon_p_value=headline_test(scores, CoinScores(scores), 1e-5, 0, "one").p_value(0.0, 1e-5),
         )
@@ -263,19 +216,6 @@ def test_models_without_memorization_are_rarely_called_memorized():
         run = msgspec.structs.replace(whole, populations=tuple(with_p_values(rng) for _ in range(3)))
         wrong += any(": memorized (p" in line for line in membership_in_plain_words(run))
     assert wrong <= 10
-
-
-def test_a_canary_that_is_proven_to_be_memorized_is_never_called_no_evidence():
-    result = membership_of_scores([1.0, 2.0], [0.0, 3.0])
-    (one,) = result.populations
-    proven = ProvenCanary(canary_id="c0", rank=1, at_least_bits=13.3, p_value=2e-4)
-    told = msgspec.structs.replace(result, populations=(msgspec.structs.replace(one, proven=(proven,)),))
-    assert "these scores do not show memorization" in membership_in_plain_words(result)[0]
-    (words, *_) = membership_in_plain_words(told)
-    assert words.endswith(
-        "although 1 of 2 canaries have an exposure that chance does not explain, c0 one of at least 13.30 bits (p = 0.0002)."
-    )
-    assert words.startswith("Planted once: these scores cannot show memorization (p = ")
 
 
 def test_anyones_scores():
@@ -318,39 +258,6 @@ def test_the_ceiling_knows_the_coin():
         )
         (one,) = found.populations
         assert one.best.canary.low == pytest.approx(one.epsilon_ceiling, abs=1e-5)
-
-
-def test_the_plain_words_say_what_the_bounds_rest_on():
-    words = membership_in_plain_words(membership_of_scores(np.arange(75.0), np.arange(25.0), inclusion=0.75))
-    (said,) = [
-        line for line in words if line.startswith("Epsilon is bounded at delta 1e-05 with 95% confidence, if")
-    ]
-    assert "independent of each other" not in said
-    assert "planted with probability 0.75" in said
-    alone = membership_of_scores([1.0], [0.0])
-    assert any(
-        "too few" in line and "Epsilon is not measured" in line for line in membership_in_plain_words(alone)
-    )
-    assert "among 1 reference; guessing gives 0," in alone.populations[0].guessing.median.statement
-
-
-def test_ten_thousand_canaries_take_under_a_second():
-    rng = np.random.default_rng(0)
-    ins, outs = rng.normal(1, 1, 5000), rng.normal(0, 1, 5000)
-    membership_of_scores(ins[:50], outs[:50])  # imports
-    begin = time.process_time()
-    membership_of_scores(ins, outs)  # with the credible interval, which alone may take 5 seconds
-    assert time.process_time() - begin < 1.0
-
-
-def test_each_rate_has_a_p_value_and_so_has_epsilon(exposures):
-    found = membership(exposures)
-    for one in found.populations:
-        assert len(one.tpr_p_values) == len(one.tpr_at_fpr)
-        for rate, p_value in zip(one.tpr_at_fpr, one.tpr_p_values, strict=True):
-            assert (p_value is None) == (rate.status == "not_measured")
-            assert p_value is None or 0 < p_value <= 1
-        assert 0 < one.epsilon_p_value <= 1
 
 
 def test_without_coins_one_run_has_no_headline_and_many_runs_have_one():
@@ -407,16 +314,3 @@ def test_groups_are_those_of_the_coins_whatever_is_left_of_the_copies():
         "15 canaries of format" in warning and "(1 are not in it at all)" in warning for warning in warnings
     )
     assert membership(results).populations[1].copies == 8
-
-
-def warnings_of(members, others):
-    chance = np.random.default_rng(0)
-    result = membership_of_scores(chance.normal(1, 1, members), chance.normal(0, 1, others), runs="many")
-    return " ".join(result.populations[0].warnings)
-
-
-@pytest.mark.parametrize(
-    ("members", "others", "few"), [(19, 400, True), (400, 19, True), (20, 20, False), (20, 400, False)]
-)
-def test_fewer_than_twenty_scores_on_either_side_are_said_to_be_few(members, others, few):
-    assert ("are few" in warnings_of(members, others)) == few

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from audits.membership.test_membership import DIGITS, model_with_memory, planted_set
-from coalmine import Canary, CanarySet, Format, ScriptedModel, check, expose, parse_policy, read_run
+from audits.membership.test_membership import model_with_memory, planted_set
+from coalmine import check, expose, parse_policy, read_run
 from coalmine.cli.main import app
 from coalmine.errors import CoalmineError
 
@@ -18,58 +18,6 @@ def canaries():
 @pytest.fixture(scope="module")
 def exposures(canaries):
     return expose(model_with_memory(canaries), canaries, method="references")
-
-
-def five_formats():
-    forms = {
-        f"f{place}": Format(template)
-        for place, template in enumerate(
-            (
-                "my pin is {digits:4}",
-                "the password of the server is {digits:6}",
-                "{digits:5} is my zip",
-                "call {digits:3}-{digits:4} now",
-                "order number {digits:5} please",
-            )
-        )
-    }
-    canaries, references = [], {}
-    for format_id, form in forms.items():
-        drawn = form.sample(260, seed=3, replace=False)
-        references[format_id] = drawn[60:]
-        canaries += [
-            Canary(
-                canary_id=f"{format_id}-{place}",
-                format_id=format_id,
-                text=text,
-                repetitions=1 if place < 30 else 8,
-                planted=place % 2 == 0,
-            )
-            for place, text in enumerate(drawn[:60])
-        ]
-    return CanarySet(canaries, forms, references=references, withhold=0.5)
-
-
-def test_five_formats_are_readable_in_a_hundred_columns(tmp_path, run, capsys, monkeypatch):
-    canaries = five_formats()
-    model = ScriptedModel(
-        "abcdefghijklmnopqrstuvwxyz -" + DIGITS,
-        memory={
-            c.text: 1e-3
-            for place, c in enumerate(canaries)
-            if (c.planted and c.format_id == "f0") or place % 3 == 0
-        },
-    )
-    expose(model, canaries, method="references").save(tmp_path)
-    monkeypatch.setenv("COLUMNS", "100")
-    run(tmp_path)
-    short = capsys.readouterr().out
-    lines = short.splitlines()
-    assert max(map(len, lines)) <= 100
-    # The numbers of each row are on one line, with their intervals and the best bound.
-    assert sum(" to " in line and "at least" in line and "%" in line for line in lines) == 15
-    for form in canaries.formats.values():
-        assert form.template.split("{")[0].strip() in short
 
 
 @pytest.fixture
@@ -89,7 +37,7 @@ def test_the_command_on_results(tmp_path, canaries, exposures, run, capsys):
     assert (tmp_path / "exposure" / "membership.json").exists()
     run(tmp_path / "exposure", "--out", tmp_path / "elsewhere", "--json")
     document = json.loads(capsys.readouterr().out)
-    assert document["schema"] == "coalmine.membership/2"
+    assert document["schema"] == "coalmine.membership/3"
     assert (tmp_path / "elsewhere" / "membership.json").exists()
 
 

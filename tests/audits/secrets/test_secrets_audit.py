@@ -9,7 +9,7 @@ import pytest
 from coalmine import CanarySet, ScriptedModel, check, expose, findings_of, membership, parse_policy
 from coalmine.audits import read_run, verify_certificate, verify_extraction
 from coalmine.audits.extraction.results import save_verification
-from coalmine.audits.secrets.judging import by_kind, secrets_of
+from coalmine.audits.secrets.report import by_kind, secrets_of
 from coalmine.corpus import NaturalOptions, canaries_of_scan, scan
 from coalmine.corpus.planting.manifest_records import ScannedCorpus
 from coalmine.corpus.secrets.canaries import canaries_of

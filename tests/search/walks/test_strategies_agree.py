@@ -9,7 +9,6 @@ from coalmine import Format, ScriptedModel
 from coalmine.models import CharacterTokenizer
 from coalmine.randomness import arrays
 from coalmine.search.tree.token_tree import TokenTree
-from coalmine.search.walks.beam import beam_search
 from coalmine.search.walks.bounded import BoundedSearch
 from coalmine.search.walks.enumeration import enumerate_members, enumerate_unit, split_into_units
 from coalmine.search.walks.frontier import Frontier
@@ -110,8 +109,6 @@ def test_one_answer(formed, model, batch, budget, place):
     assert paths.run()
     best = [one.log_perplexity_bits for one in paths.found()]
     assert np.abs(np.array(best) - expected).max() < near
-    wide = [one.log_perplexity_bits for one in beam_search(frontier(), top, width=tree.size + len(members))]
-    assert np.abs(np.array(wide) - expected).max() < near
 
 
 def assert_guided_agrees(bounded, threshold, rank):

@@ -5,9 +5,8 @@ import pytest
 from scipy.optimize import linprog
 from scipy.special import ndtr, ndtri
 
-from coalmine import membership_of_scores
-from coalmine.statistics import MembershipScores, epsilon_f_dp, epsilon_gaussian, gaussian_epsilon
-from coalmine.statistics.epsilon.gaussian import F_DP, GAUSSIAN, _moved, curve_refuted
+from coalmine.statistics import epsilon_f_dp, epsilon_gaussian, gaussian_epsilon
+from coalmine.statistics.epsilon.gaussian import _moved, curve_refuted
 from coalmine.statistics.epsilon.one_run import Guesses
 from private_mechanisms import Mechanism, gaussian, laplace, randomized_response
 from private_mechanisms import gaussian_epsilon as expected_epsilon
@@ -83,22 +82,6 @@ def test_the_recursion_finds_the_largest_probability_that_the_curve_allows(m, r,
     most = -linprog(chance, A_ub=rows, b_ub=limits, A_eq=[np.ones(r + 1)], b_eq=[1], bounds=(0, 1)).fun
     assert curve_refuted(Guesses(m, r, v), mu, most * 1.01)
     assert not curve_refuted(Guesses(m, r, v), mu, most * 0.99)
-
-
-def test_they_are_there_only_on_request_and_move_nothing_else():
-    rng = np.random.default_rng(1)
-    scores = MembershipScores(rng.laplace(1, 1, 300), rng.laplace(0, 1, 300))
-    plain = membership_of_scores(*scores, claimed_epsilon=1.0)
-    asked = membership_of_scores(*scores, claimed_epsilon=1.0, gaussian=True)
-    names = [bound.canary.method for bound in asked.populations[0].epsilon]
-    assert names[-2:] == [GAUSSIAN, F_DP]
-    assert not {GAUSSIAN, F_DP} & {bound.canary.method for bound in plain.populations[0].epsilon}
-    for bound in asked.populations[0].epsilon[-2:]:
-        assert "Gaussian noise" in bound.canary.assumptions[0]
-        assert "if the noise is Gaussian" in bound.canary.statement
-    assert asked.populations[0].best == plain.populations[0].best
-    assert asked.populations[0].epsilon_ceiling == plain.populations[0].epsilon_ceiling
-    assert asked.verdict == plain.verdict
 
 
 def test_what_they_cannot_say():

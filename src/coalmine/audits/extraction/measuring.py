@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from coalmine.audits.extraction.options import ExtractionOptions
 from coalmine.audits.extraction.prompting import prompted
@@ -27,7 +26,6 @@ from coalmine.formats.format import Format
 from coalmine.models.protocols import LimitedScorer, Model, PairModel, Scorer, TextScorer
 from coalmine.progress import Progress
 from coalmine.records import Canary
-from coalmine.search.walks.beam import beam_search
 from coalmine.search.walks.members import Members
 from coalmine.search.walks.shortest_path import Certificate, FoundMember, ShortestPaths
 from coalmine.search.walks.works import MembersWork, score_every_member
@@ -37,7 +35,6 @@ from coalmine.storage.files import to_json
 KEPT = "extraction/6"
 # Members scored one by one; beyond this many that is refused, because the search gives the same answer.
 SCORED_UP_TO = 1_000_000
-_ADVICE = "use the brute method"
 
 # A format to search, with that of the sources of its members.
 _Sought = tuple[Format, Format | None]
@@ -209,21 +206,9 @@ def _extraction(model: Model, of: _Sought, asked: ExtractionOptions, ledger: Led
     members.check_told_apart()
     if asked.method == "prompt":
         return prompted(model, form, sources, asked)
-    if not isinstance(model, Scorer):
-        raise NotMeasurableError(
-            f"extraction by {asked.method} is not applicable to {model.name!r}: it does not give the probability of a text; use the prompt "
-            "method"
-        )
-    if asked.method == "brute" or (asked.method == "search" and members.obstacle is not None):
+    if asked.method == "brute" or members.obstacle is not None:
         return (yield from _scored(members, asked))
-    if asked.method == "search":
-        found, certificate = yield from _searched(members, asked, ledger)
-    else:
-        unit = Unit((asked.top, 1 if asked.method == "greedy" else asked.width))
-        arrays = yield from one_result(CourseStep(Beaming(members), [unit], "Following a beam", 1))
-        columns = (arrays[name].tolist() for name in ("members", "costs", "each"))
-        found = [FoundMember(int(member), cost, at) for member, cost, at in zip(*columns, strict=True)]
-        certificate = Certificate(False, int(arrays["expansions"]), None, None)
+    found, certificate = yield from _searched(members, asked, ledger)
     texts = [members.tree.text_at(one.member) for one in found]
     return _result(members, asked, members.tree.size, found, texts, certificate)
 
@@ -275,6 +260,10 @@ def _searched(
 def _scored(members: Members, asked: ExtractionOptions) -> Course[Extraction]:
     """Every member scored by itself; as proven as a search."""
     name, form = members.model.name, members.format
+    if not isinstance(members.model, Scorer):
+        raise NotMeasurableError(
+            f"extraction by {asked.method} is not applicable to {name!r}: it does not give the probability of a text; use the prompt method"
+        )
     if form.size > SCORED_UP_TO:
         why = f"cannot be searched ({members.obstacle})" if members.obstacle else "can be searched"
         raise NotMeasurableError(
@@ -327,7 +316,7 @@ class Searching(MembersWork):
 
     def restored(self, saved: Arrays | None) -> ShortestPaths:
         """A search as it was saved, or one that has just started."""
-        frontier = self.members.frontier("extraction", _ADVICE)
+        frontier = self.members.frontier("extraction", "use the brute method")
         search = ShortestPaths(frontier, self.top, memory_bytes=self.members.memory_bytes)
         if saved is None:
             search.start()
@@ -349,22 +338,3 @@ class Searching(MembersWork):
 
         search.run(self.budget - search.frontier.expansions, after_step)
         return search.snapshot()
-
-
-class Beaming(MembersWork):
-    """The cheapest members that a beam finds; the input of a unit is how many, and the width of the beam."""
-
-    name = "beam/1"
-
-    def run(self, unit: Unit, running: Running) -> Arrays:
-        """Follow one beam."""
-        del running
-        top, width = unit.inputs
-        frontier = self.members.frontier("extraction", _ADVICE)
-        found = beam_search(frontier, top, width)
-        return {
-            "costs": np.array([one.log_perplexity_bits for one in found], dtype=np.float64),
-            "members": np.array([str(one.member) for one in found], dtype=str),
-            "each": np.array([one.expansions for one in found], dtype=np.int64),
-            "expansions": np.array(frontier.expansions),
-        }

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, get_args
 from coalmine.audits.options import MEMORY, SEARCH_MEMORY, Option, Options
 from coalmine.errors import InputError
 
-Method = Literal["search", "brute", "beam", "greedy", "prompt"]
+Method = Literal["search", "brute", "prompt"]
 METHODS: tuple[Method, ...] = get_args(Method)
 
 
@@ -16,13 +16,11 @@ class ExtractionOptions(Options, frozen=True, kw_only=True):
 
     Attributes:
         top: how many of the least surprising members to find.
-        method: "search" (best-first, proven unless `budget` expansions are spent first), "brute" (scores every member by itself),
-            "beam" (`width` nodes per level), "greedy", or "prompt" (give the model the beginning and read what it writes, all that a
-            model that gives only text can be asked).
+        method: "search" (best-first, proven unless `budget` expansions are spent first), "brute" (scores every member by itself), or
+            "prompt" (give the model the beginning and read what it writes, all that a model that gives only text can be asked).
         prompts: for the prompt method, what users may write: in a chat the turn before the assistant's, elsewhere a text in place of the
             format's beginning. Without any, the model is asked once, as the canaries were planted.
         given: a beginning that is known already, such as the first digits of a number.
-        width: nodes that "beam" follows at each depth.
         budget: expansions that "search" may spend.
         memory: bytes of model states that a search may hold.
 
@@ -31,12 +29,11 @@ class ExtractionOptions(Options, frozen=True, kw_only=True):
     """
 
     top: Annotated[int, Option("How many of the least surprising members to find.")] = 10
-    method: Annotated[
-        Method, Option("search (proves its answer), brute (small spaces), beam, greedy or prompt.")
-    ] = "search"
+    method: Annotated[Method, Option("search (proves its answer), brute (small spaces) or prompt.")] = (
+        "search"
+    )
     prompts: tuple[str, ...] = ()
     given: Annotated[str, Option("A beginning of the secret that is known already.")] = ""
-    width: Annotated[int, Option("Nodes that `beam` follows at each depth.")] = 100
     budget: Annotated[int, Option("Expansions that `search` may spend.")] = 1_000_000
     memory: Annotated[int, SEARCH_MEMORY] = MEMORY
 
@@ -48,6 +45,6 @@ class ExtractionOptions(Options, frozen=True, kw_only=True):
             )
         if self.method not in METHODS:
             raise InputError(f"unknown method {self.method!r}: known are {', '.join(METHODS)}")
-        for name in ("top", "width", "budget"):
+        for name in ("top", "budget"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")

@@ -93,8 +93,6 @@ def certificate_in_words(result: Extraction) -> str:
         failed = f"; {result.prompts.failed:,} more have no answer" if result.prompts.failed else ""
         why = "what it does not write by itself may be found by a search"
         words = f"Not proven: {result.prompts.share.statement}{failed}; {why}."
-    elif result.method in ("beam", "greedy"):
-        words = f"Not proven: {result.method} search looks at a small part of the tree ({spent})."
     else:
         gap = "too few members were found yet"
         if certificate.gap_bits is not None:
@@ -168,7 +166,7 @@ def _searches(run: Run, located: Located[Verified]) -> dict[str, Extraction]:
     return {
         one.path.stem.removeprefix("extraction-"): one.document
         for one in run.all(EXTRACTIONS)
-        if one.path.parent == located.path.parent and one.path.name in located.document.extractions
+        if one.path.parent == located.path.parent
     }
 
 

@@ -7,26 +7,15 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
-import numpy as np
 from numpy.typing import ArrayLike
 
 from coalmine.audits.exposure.results import Exposures
 from coalmine.audits.membership.options import MembershipOptions
-from coalmine.audits.membership.populations import (
-    ScoredPopulation,
-    load_source,
-    population_name,
-    populations,
-)
-from coalmine.audits.membership.records import (
-    Calibration,
-    EpsilonBound,
-    GuessingFacts,
-    Membership,
-    Population,
-)
+from coalmine.audits.membership.populations import ScoredPopulation, load_source, populations
+from coalmine.audits.membership.records import EpsilonBound, Membership, Population
 from coalmine.audits.membership.score_files import read_scores
 from coalmine.errors import InputError
+from coalmine.evidence.words import times_in_words
 from coalmine.records import Estimate
 from coalmine.statistics.epsilon.best import (
     CoinScores,
@@ -37,7 +26,6 @@ from coalmine.statistics.epsilon.best import (
 )
 from coalmine.statistics.epsilon.claimed import Verdict, judge_claim, verdict_statement, verdict_words
 from coalmine.statistics.epsilon.estimates import JOINT_BETA, joint_beta_interval, note_epsilon
-from coalmine.statistics.epsilon.gaussian import F_DP, epsilon_f_dp, epsilon_gaussian
 from coalmine.statistics.epsilon.one_run import METHOD as ONE_RUN
 from coalmine.statistics.epsilon.one_run import epsilon_one_run
 from coalmine.statistics.epsilon.thresholds import (
@@ -95,14 +83,13 @@ def membership(
     asked = asked.with_claim(document.model)
     base = None if reference is None else load_source(reference)
     found, warnings = populations(source, base)
-    result = _measured(found, asked, "minus log-perplexity, in bits", warnings)
+    score = "minus log-perplexity, in bits"
     if base is not None:
-        plain, _ = populations(source)
         score = "log-perplexity of the reference model minus that of the model, in bits"
-        facts: dict[str, Any] = {"score": score, "calibration": _calibrations(plain, found)}
-        result = msgspec.structs.replace(result, **facts, reference_model=base.document.model)
+    result = _measured(found, asked, score, warnings)
     return msgspec.structs.replace(
         result,
+        reference_model=None if base is None else base.document.model,
         model=document.model,
         manifest_sha256=document.manifest_sha256,
         exposures_sha256=source.sha256,
@@ -136,9 +123,8 @@ def membership_of_scores(
     if asked.inclusion is None:
         asked = msgspec.structs.replace(asked, inclusion=0.5)
     scores = membership_scores(in_scores, out_scores)
-    one = ScoredPopulation(
-        population_name(checked_count(copies, "copies")), copies, scores=scores, coins=scores
-    )
+    name = times_in_words(checked_count(copies, "copies"))
+    one = ScoredPopulation(name, copies, scores=scores, coins=scores)
     return _measured([one], asked, "as given, higher for what was trained on")
 
 
@@ -147,40 +133,30 @@ def membership_of_file(
     options: MembershipOptions | None = None,
     *,
     lower_is_member: bool | None = None,
-    column: str | None = None,
     **changes: Any,
 ) -> Membership:
     """The same from the scores in a file of another tool, for each number of copies and pooled; see `score_files` for the shapes.
 
-    An `inclusion` of None takes what the file says, or 0.5; what was assumed is among the warnings. `lower_is_member` says whether lower
-    scores mean "was trained on", as losses do, and `column` which column of a table holds the scores.
+    An `inclusion` of None is taken for 0.5; what was assumed is among the warnings. `lower_is_member` says whether lower scores mean
+    "was trained on", as losses do.
 
     >>> membership_of_file("losses.csv", lower_is_member=True, claimed_epsilon=2.0).verdict.words  # doctest: +SKIP
     'consistent'
     """
     asked = MembershipOptions.of(options, changes)
-    read = read_scores(scores, lower_is_member=lower_is_member, column=column)
-    inclusion, notes = asked.inclusion, [read.direction]
-    if inclusion is None and asked.runs == "one":
-        inclusion = read.inclusion
-        if inclusion is None and any(row.side == "out" for row in read.rows):
-            inclusion = 0.5
-            notes.append(
-                "a coin with probability 0.5 is assumed to have decided which canaries are in; give --inclusion if it was another"
-            )
-    asked = msgspec.structs.replace(asked, inclusion=inclusion)
     asked.check()
-    given = "with its sign changed" if read.lower_is_member else "as given"
-    return _measured(
-        read.populations(), asked, f"from {read.tool}, {given}, higher for what was trained on", notes
-    )
+    found, direction = read_scores(scores, lower_is_member=lower_is_member)
+    notes = [direction]
+    if asked.inclusion is None and asked.runs == "one" and any(one.coins is not None for one in found):
+        asked = msgspec.structs.replace(asked, inclusion=0.5)
+        notes.append(
+            "a coin with probability 0.5 is assumed to have decided which canaries are in; give --inclusion if it was another"
+        )
+    return _measured(found, asked, "from a file, higher for what was trained on", notes)
 
 
 def _measured(
-    used: Sequence[ScoredPopulation],
-    asked: MembershipOptions,
-    score: str,
-    warnings: Iterable[str] = (),
+    used: Sequence[ScoredPopulation], asked: MembershipOptions, score: str, warnings: Iterable[str] = ()
 ) -> Membership:
     """What the scores of all populations say."""
     # A claim may be refuted by any population, so they share the error of the verdict. A pooled population adds nothing new.
@@ -213,12 +189,6 @@ def _population(one: ScoredPopulation, asked: MembershipOptions, judged: int) ->
             one_copy=whole if one.copies == 1 else method(*scores, **at, **more, copies=one.copies),
         )
 
-    def of_coins(name: str, method: Callable[..., Estimate]) -> EpsilonBound:
-        if coins is None:
-            nothing = Estimate.not_measured(name, why_no_coins)
-            return EpsilonBound(canary=nothing, one_copy=nothing)
-        return bound(method, coins.scores, inclusion=coins.inclusion)
-
     def ceiling(copies: int) -> float:
         return epsilon_ceiling(
             len(ins),
@@ -232,10 +202,9 @@ def _population(one: ScoredPopulation, asked: MembershipOptions, judged: int) ->
             **at,
         )
 
-    guessing = _guessing(one.scores)
-    best = bound(epsilon_best, one.scores, **of_runs)
+    guessing = compare_with_guessing(*one.scores)
+    best, most = bound(epsilon_best, one.scores, **of_runs), ceiling(1)
     test = headline_test(one.scores, coins, asked.delta, asked.seed, asked.runs, why_no_coins)
-    most = ceiling(1)
     verdict = None
     if asked.claim is not None and not one.pooled:
         verdict = judge_claim(
@@ -248,18 +217,20 @@ def _population(one: ScoredPopulation, asked: MembershipOptions, judged: int) ->
             # A user has all copies of a canary, so that a claim for a user is one for all of them.
             copies=1 if asked.claimed_unit == "user" else one.copies,
         )
-    bounds = [
-        EpsilonBound(
-            canary=note_epsilon(guessing.median), one_copy=note_epsilon(guessing.median, one.copies)
-        ),
-        bound(epsilon_ladder, one.scores),
-        bound(epsilon_split, one.scores),
-        of_coins(ONE_RUN, epsilon_one_run),
-        # A posterior for one copy would need a prior of its own.
-        EpsilonBound(canary=_joint_beta(one.scores, asked), one_copy=None),
-    ]
-    if asked.gaussian:
-        bounds += [bound(epsilon_gaussian, one.scores), of_coins(F_DP, epsilon_f_dp)]
+    nothing = Estimate.not_measured(ONE_RUN, why_no_coins)
+    by_coins = EpsilonBound(canary=nothing, one_copy=nothing)
+    if coins is not None:
+        by_coins = bound(epsilon_one_run, coins.scores, inclusion=coins.inclusion)
+    warnings = []
+    if min(len(ins), len(outs)) < FEW and best.canary.status != "not_measured":
+        warnings.append(
+            f"{len(ins):,} in against {len(outs):,} out are few: whatever the scores, the best bound on epsilon could not be above "
+            f"{most:.2f}"
+        )
+    if one.pooled:
+        warnings.append(
+            "canaries that were planted different numbers of times are pooled; epsilon for one copy takes each to have the largest number"
+        )
     return Population(
         name=one.name,
         format_id=one.format_id,
@@ -270,12 +241,21 @@ def _population(one: ScoredPopulation, asked: MembershipOptions, judged: int) ->
         in_count=len(ins),
         out_count=len(outs),
         withheld_count=0 if coins is None else len(coins.scores.out_scores),
-        unscored_count=one.unscored,
-        guessing=guessing,
+        exposure=guessing.median,
+        guessing_p_value=guessing.p_value,
         auc=area_under_roc(*one.scores, asked.confidence),
         tpr_at_fpr=tuple(tpr_at_fpr(*one.scores, rate, asked.confidence) for rate in FALSE_POSITIVE_RATES),
         tpr_p_values=tuple(tpr_p_value(*one.scores, rate) for rate in FALSE_POSITIVE_RATES),
-        epsilon=tuple(bounds),
+        epsilon=(
+            EpsilonBound(
+                canary=note_epsilon(guessing.median), one_copy=note_epsilon(guessing.median, one.copies)
+            ),
+            bound(epsilon_ladder, one.scores),
+            bound(epsilon_split, one.scores),
+            by_coins,
+            # A posterior for one copy would need a prior of its own.
+            EpsilonBound(canary=_joint_beta(one.scores, asked), one_copy=None),
+        ),
         best=best,
         independent=bound(epsilon_independent, one.scores, coins=coins),
         epsilon_ceiling=most,
@@ -283,22 +263,7 @@ def _population(one: ScoredPopulation, asked: MembershipOptions, judged: int) ->
         epsilon_p_value=None if test.problem is not None else test.p_value(0.0, asked.delta),
         verdict=verdict,
         canary_ids=one.canary_ids,
-        proven=one.proven,
-        warnings=_warnings(one, best.canary, most),
-    )
-
-
-def _guessing(scores: MembershipScores) -> GuessingFacts:
-    found = compare_with_guessing(*scores)
-    quartile = found.guessing.quantile_bits(0.75)
-    return GuessingFacts(
-        median=found.median,
-        mean_bits=float(np.mean(found.exposures_bits)),
-        share_in_upper_quarter=float(np.mean(found.exposures_bits >= quartile)),
-        p_value=found.p_value,
-        guessing_mean_bits=found.guessing.mean_bits(),
-        guessing_median_bits=found.guessing.quantile_bits(0.5),
-        guessing_upper_quartile_bits=quartile,
+        warnings=tuple(warnings),
     )
 
 
@@ -309,37 +274,6 @@ def _joint_beta(scores: MembershipScores, asked: MembershipOptions) -> Estimate:
         return Estimate.not_measured(JOINT_BETA, why, sum(map(len, scores)))
     rule = chosen_rule(*parts, delta=asked.delta)
     return joint_beta_interval(rule.counts(parts[1]), delta=asked.delta, confidence=asked.confidence)
-
-
-def _warnings(one: ScoredPopulation, best: Estimate, most: float) -> tuple[str, ...]:
-    m, n = map(len, one.scores)
-    found = []
-    if min(m, n) < FEW and best.status != "not_measured":
-        found.append(
-            f"{m:,} in against {n:,} out are few: whatever the scores, the best bound on epsilon could not be above {most:.2f}"
-        )
-    if one.pooled:
-        found.append(
-            "canaries that were planted different numbers of times are pooled; epsilon for one copy takes each to have the largest number"
-        )
-    return tuple(found)
-
-
-def _calibrations(
-    plain: Sequence[ScoredPopulation], calibrated: Sequence[ScoredPopulation]
-) -> tuple[Calibration, ...]:
-    """The median exposures without the reference model and with it."""
-    # A format whose references the reference model did not score may have dropped out.
-    before = {one.name: one.scores for one in plain}
-    pairs = ((one.name, before[one.name], one.scores) for one in calibrated)
-    return tuple(
-        Calibration(
-            population=name,
-            plain_median_bits=compare_with_guessing(*first).median.value or 0.0,
-            calibrated_median_bits=compare_with_guessing(*second).median.value or 0.0,
-        )
-        for name, first, second in pairs
-    )
 
 
 def _overall(measured: Sequence[Population], confidence: float) -> Verdict | None:

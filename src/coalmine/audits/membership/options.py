@@ -23,11 +23,9 @@ class MembershipOptions(Options, frozen=True, kw_only=True):
         claimed_epsilon: a claim to judge, for one record, with `claimed_delta`; None takes that of a model that claims one.
         claimed_delta: the delta of the claim; None takes `delta`.
         claimed_unit: what the claim is for: "document", or "user" where all copies of a canary are of one user.
-        inclusion: the probability with which a coin planted a canary. None takes what the results or the file say, and 0.5 for scores
-            without a file; where results do not say it, there is no bound from one training run.
+        inclusion: the probability with which a coin planted a canary. None takes what the results say, and 0.5 for other
+            scores; where results do not say it, there is no bound from one training run.
         runs: "one" if all scores come from one training run, "many" if each comes from a run of its own, so that they are independent.
-        gaussian: adds the bounds `gaussian` and `f-dp`, for a mechanism that is claimed to add Gaussian noise; for any other they
-            can be above the truth, and nothing else is made of them.
         seed: breaks ties and splits samples.
 
     >>> MembershipOptions(claimed_epsilon=2.0).claim
@@ -51,7 +49,6 @@ class MembershipOptions(Options, frozen=True, kw_only=True):
         ),
     ] = None
     runs: Runs = "one"
-    gaussian: bool = False
     seed: Annotated[int, SEED] = 0
 
     @property

@@ -8,13 +8,12 @@ another for reasons that have nothing to do with training.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from coalmine.audits.exposure.candidate_scores import CandidateScores, read_candidates
-from coalmine.audits.exposure.estimators import estimator_of
 from coalmine.audits.exposure.results import (
     RESULTS_FILE,
     SCORES_FILE,
@@ -23,7 +22,6 @@ from coalmine.audits.exposure.results import (
     FormatFacts,
     read_exposures,
 )
-from coalmine.audits.membership.records import ProvenCanary
 from coalmine.corpus.planting.foreign_files import Side
 from coalmine.errors import InputError, NotMeasurableError
 from coalmine.evidence.directories import result_directory
@@ -33,8 +31,6 @@ from coalmine.grouped import grouped
 from coalmine.statistics.scores import FloatArray, MembershipScores, membership_scores
 from coalmine.storage.files import sha256_of_file
 
-# The probability, at most, that chance alone makes one canary of the audit stand out; a report has the same error rate.
-CHANCE = 0.025
 # Kinds of candidates that are members of the space like any other; guided draws are not, because they were drawn for their scores.
 # Of kinds with equally many, the first is taken: references were drawn before the training.
 _UNIFORM = ("reference", "sample", "member")
@@ -72,20 +68,8 @@ class ScoredPopulation(NamedTuple):
     format_id: str | None = None
     template: str | None = None
     natural: bool = False
-    # The planted canaries that have a score, those of them that are proven to be memorized, and how many have none.
+    # The planted canaries that have a score.
     canary_ids: tuple[str, ...] = ()
-    proven: tuple[ProvenCanary, ...] = ()
-    unscored: int = 0
-
-
-def population_name(copies: int | None, form: str = "") -> str:
-    """What people call a population: how often its canaries were planted, or "pooled", and its format where there are several.
-
-    >>> population_name(4), population_name(None, "my pin is {digits:4}")
-    ('4 times', 'my pin is {digits:4}, pooled')
-    """
-    times = "pooled" if copies is None else times_in_words(copies)
-    return f"{form}, {times}" if form else times
 
 
 def load_source(given: Exposures | str | os.PathLike[str]) -> ScoredExposures:
@@ -95,135 +79,147 @@ def load_source(given: Exposures | str | os.PathLike[str]) -> ScoredExposures:
     path = result_directory(given, "exposure", RESULTS_FILE)
     if path.is_dir():
         path /= RESULTS_FILE
-    document = read_exposures(path)
     scores = path.with_name(SCORES_FILE)
     candidates = tuple(read_candidates(scores)) if scores.exists() else ()
-    return ScoredExposures(document, candidates, sha256_of_file(path))
+    return ScoredExposures(read_exposures(path), candidates, sha256_of_file(path))
 
 
 def populations(
     source: ScoredExposures, reference: ScoredExposures | None = None
 ) -> tuple[list[ScoredPopulation], list[str]]:
     """Each format's canaries by how often they were planted, then pooled; and warnings."""
-    _check_reference(source, reference)
-    scores, warnings = _canary_scores(source, reference), list(source.document.warnings)
+    compared = _Compared(source, reference)
     found: list[ScoredPopulation] = []
+    results = source.document.results
     if source.document.natural:
-        groups = grouped((str(one.kind), one) for one in source.document.results if one.planted)
-        for kind, group in groups.items():
-            found += _of_kind(kind, group, source, reference, scores, warnings)
+        for kind, group in grouped((str(one.kind), one) for one in results if one.planted).items():
+            found += compared.of_kind(kind, group)
     else:
         names = unique_names({facts.format_id: facts.template for facts in source.document.formats})
         for facts in source.document.formats:
-            found += _of_format(facts, names, source, reference, scores, warnings)
+            group = [one for one in results if one.format_id == facts.format_id]
+            found += compared.of_format(facts, names[facts.format_id], group, alone=len(names) == 1)
     if not found:
-        raise NotMeasurableError("membership cannot be measured: " + "; ".join(warnings))
-    return found, warnings
+        raise NotMeasurableError("membership cannot be measured: " + "; ".join(compared.warnings))
+    return found, compared.warnings
 
 
-def _check_reference(source: ScoredExposures, reference: ScoredExposures | None) -> None:
-    if reference is None:
-        return
-    if reference.document.manifest_sha256 != source.document.manifest_sha256:
-        raise InputError(
-            "the reference results are of other canaries: calibration needs both models measured with the same canaries.json"
-        )
-    if _canary_scores(source, None) == _canary_scores(reference, None):
-        raise InputError(
-            "the reference results give every canary the same score as the model, so nothing would be left of what it "
-            "remembers; give those of a model that was not trained on the canaries"
-        )
+class _Compared:
+    """The scores of two models, or of one without another, and what is to be said about them."""
 
+    def __init__(self, source: ScoredExposures, reference: ScoredExposures | None) -> None:
+        self.source, self.reference = source, reference
+        self.warnings = list(source.document.warnings)
+        bits = {one.canary_id: one.known_log_perplexity_bits for one in source.document.results}
+        self.scores = {name: -own for name, own in bits.items() if own is not None}
+        if reference is None:
+            return
+        if reference.document.manifest_sha256 != source.document.manifest_sha256:
+            raise InputError(
+                "the reference results are of other canaries: calibration needs both models measured with the same canaries.json"
+            )
+        before = {one.canary_id: one.known_log_perplexity_bits for one in reference.document.results}
+        if before == bits:
+            raise InputError(
+                "the reference results give every canary the same score as the model, so nothing would be left of what it "
+                "remembers; give those of a model that was not trained on the canaries"
+            )
+        pairs = ((name, before.get(name), own) for name, own in self.scores.items())
+        self.scores = {name: other + own for name, other, own in pairs if other is not None}
 
-def _canary_scores(source: ScoredExposures, reference: ScoredExposures | None) -> dict[str, float]:
-    """The score of each canary that both models could score, by its id."""
-    bits = {one.canary_id: one.known_log_perplexity_bits for one in source.document.results}
-    if reference is None:
-        return {name: -own for name, own in bits.items() if own is not None}
-    before = {one.canary_id: one.known_log_perplexity_bits for one in reference.document.results}
-    pairs = ((name, before.get(name), own) for name, own in bits.items())
-    return {name: other - own for name, other, own in pairs if own is not None and other is not None}
+    def of_kind(self, kind: str, group: Sequence[ExposureResult]) -> list[ScoredPopulation]:
+        """The secrets of one kind that were found.
 
+        Each has a format of its own, so its score and those of its references are taken relative to their median. Without
+        memorization a secret is as likely as any of its references, whatever its context.
+        """
+        inside, outside, used = list[float](), list[FloatArray](), list[ExposureResult]()
+        for one in group:
+            others, _ = self._others(one.format_id)
+            if one.canary_id in self.scores and len(others):
+                middle = float(np.median(others))
+                inside.append(self.scores[one.canary_id] - middle)
+                outside.append(others - middle)
+                used.append(one)
+        if len(used) < len(group):
+            missing = len(group) - len(used)
+            self.warnings.append(
+                f"{missing} of {len(group)} secrets of the kind {kind} have no scores to compare"
+            )
+        if not used:
+            return []
+        return [
+            ScoredPopulation(
+                kind,
+                max(one.repetitions for one in used),
+                MembershipScores(np.array(inside), np.concatenate(outside)),
+                why_no_coins=_NATURAL,
+                format_id=kind,
+                natural=True,
+                canary_ids=tuple(one.canary_id for one in used),
+            )
+        ]
 
-def _of_kind(
-    kind: str,
-    group: Sequence[ExposureResult],
-    source: ScoredExposures,
-    reference: ScoredExposures | None,
-    scores: Mapping[str, float],
-    warnings: list[str],
-) -> list[ScoredPopulation]:
-    """The secrets of one kind that were found.
+    def of_format(
+        self, facts: FormatFacts, name: str, group: Sequence[ExposureResult], *, alone: bool
+    ) -> list[ScoredPopulation]:
+        """One population per number of copies, and one of all where there are several numbers; none where there is nothing to compare."""
+        others, missing = self._others(facts.format_id)
+        lost = [one for one in group if one.canary_id not in self.scores]
+        scored = [one for one in group if one.canary_id in self.scores]
+        planted = [one for one in scored if one.planted]
+        if lost:
+            self.warnings.append(
+                f"format {name} is compared without those of its canaries that have no score, {len(lost)} of {len(group)}, such as "
+                f"{lost[0].canary_id}"
+            )
+        if not len(others):
+            self.warnings.append(
+                f"format {name} has no scores of references: withheld canaries alone are compared with; plant with references, and run "
+                "`coalmine expose` again"
+            )
+        if missing:
+            self.warnings.append(
+                f"{missing:,} references of format {name} were not scored by the reference model and are left out"
+            )
+        if not planted or len(scored) - len(planted) + len(others) == 0:
+            nothing = "there is nothing that was not trained on to compare with"
+            what = nothing if planted else "no canary that has a score was planted"
+            self.warnings.append(
+                f"format {name} is left out: {what}; plant with --withhold 0.5, or with references"
+            )
+            return []
+        changed = sum(one.repetitions != _copies(one) for one in planted)
+        if changed:
+            gone = sum(one.repetitions == 0 for one in planted)
+            self.warnings.append(
+                f"{changed} canaries of format {name} are in the training data another number of times than they were planted ({gone} "
+                "are not in it at all), because the corpus was rewritten: they are grouped by the copies that were planted, and epsilon is "
+                "that of rewriting and training together"
+            )
+        # A coin decided whether this many copies were planted, whatever a rewritten corpus has left of them.
+        rows = [
+            ScoredRow(self.scores[one.canary_id], "in" if one.planted else "out", _copies(one), one.canary_id)
+            for one in scored
+        ]
+        found = by_copies(rows, others, form="" if alone else name, advice=_WITHHOLD)
+        return [one._replace(format_id=facts.format_id, template=facts.template) for one in found]
 
-    Each has a format of its own, so its score and those of its references are taken relative to their median. Without
-    memorization a secret is as likely as any of its references, whatever its context.
-    """
-    inside, outside, used = list[float](), list[FloatArray](), list[ExposureResult]()
-    for one in group:
-        others, _ = _other_scores(source, reference, one.format_id, kind)
-        if one.canary_id in scores and len(others):
-            middle = float(np.median(others))
-            inside.append(scores[one.canary_id] - middle)
-            outside.append(others - middle)
-            used.append(one)
-    if len(used) < len(group):
-        missing = len(group) - len(used)
-        warnings.append(f"{missing} of {len(group)} secrets of the kind {kind} have no scores to compare")
-    if not used:
-        return []
-    return [
-        ScoredPopulation(
-            kind,
-            max(one.repetitions for one in used),
-            MembershipScores(np.array(inside), np.concatenate(outside)),
-            why_no_coins=_NATURAL,
-            format_id=kind,
-            natural=True,
-            canary_ids=tuple(one.canary_id for one in used),
-            proven=proven_canaries(used, sum(one.planted for one in source.document.results)),
-        )
-    ]
-
-
-def _of_format(
-    facts: FormatFacts,
-    names: Mapping[str, str],
-    source: ScoredExposures,
-    reference: ScoredExposures | None,
-    scores: Mapping[str, float],
-    warnings: list[str],
-) -> list[ScoredPopulation]:
-    """One population per number of copies, and one of all where there are several numbers; none where there is nothing to compare."""
-    name = names[facts.format_id]
-    group = [one for one in source.document.results if one.format_id == facts.format_id]
-    lost = [one for one in group if one.canary_id not in scores]
-    planted = [one for one in group if one.planted and one.canary_id in scores]
-    withheld = [one for one in group if not one.planted and one.canary_id in scores]
-    others, notes = _other_scores(source, reference, facts.format_id, name)
-    if lost:
-        notes.insert(0, _without_score(name, len(group), lost, reference))
-    if not planted or not len(withheld) + len(others):
-        nothing = "there is nothing that was not trained on to compare with"
-        what = nothing if planted else "no canary that has a score was planted"
-        notes.append(f"format {name} is left out: {what}; plant with --withhold 0.5, or with references")
-        warnings += notes
-        return []
-    warnings += [*notes, *_rewritten(name, planted)]
-    # A coin decided whether this many copies were planted, whatever a rewritten corpus has left of them.
-    rows = [
-        ScoredRow(scores[one.canary_id], "in" if one.planted else "out", _copies(one), one.canary_id)
-        for one in (*planted, *withheld)
-    ]
-    trained = sum(one.planted for one in source.document.results)
-    return [
-        one._replace(
-            format_id=facts.format_id,
-            template=facts.template,
-            unscored=sum(r.planted and (one.pooled or _copies(r) == one.copies) for r in lost),
-            proven=proven_canaries([r for r in planted if r.canary_id in set(one.canary_ids)], trained),
-        )
-        for one in by_copies(rows, others, form=name if len(names) > 1 else "", advice=_WITHHOLD)
-    ]
+    def _others(self, format_id: str) -> tuple[FloatArray, int]:
+        """Scores of members of a format that are not canaries, and how many the reference model did not score."""
+        mine = _uniform_scores(self.source, format_id)
+        if not mine:
+            return np.empty(0), 0
+        if self.reference is None:
+            return -max(mine, key=lambda one: len(one[0]))[1], 0
+        known: dict[str, float] = {}
+        for theirs, before in _uniform_scores(self.reference, format_id):
+            known.update(zip(theirs, before.tolist(), strict=True))
+        # Of the kinds that this model scored, the one that the reference model scored most of.
+        keys, bits = max(mine, key=lambda one: sum(key in known for key in one[0]))
+        shared = [place for place, key in enumerate(keys) if key in known]
+        others = np.array([known[keys[place]] for place in shared], dtype=np.float64)
+        return others - bits[shared], len(keys) - len(shared)
 
 
 def by_copies(
@@ -239,9 +235,10 @@ def by_copies(
         some = [row for row in members if copies in {None, row.copies}]
         same = [row for row in tossed if copies in {None, row.copies}]
         of_these = f" that was to be planted {times_in_words(copies)}" if copies and tossed else ""
+        times = "pooled" if copies is None else times_in_words(copies)
         found.append(
             ScoredPopulation(
-                population_name(copies, form),
+                f"{form}, {times}" if form else times,
                 copies or levels[-1],
                 membership_scores(_scores(some), outside),
                 coins=membership_scores(_scores(some), _scores(same)) if same else None,
@@ -262,56 +259,6 @@ def _copies(result: ExposureResult) -> int:
     return result.planned_repetitions or result.repetitions
 
 
-def _without_score(
-    name: str, canaries: int, lost: Sequence[ExposureResult], reference: ScoredExposures | None
-) -> str:
-    """A warning about canaries that a model could not score, which their text decides and not whether they were trained on."""
-    first = lost[0]
-    if first.known_log_perplexity_bits is not None and reference is not None:
-        first = next(one for one in reference.document.results if one.canary_id == first.canary_id)
-    return (
-        f"format {name} is compared without those of its canaries that have no score, {len(lost)} of {canaries}; "
-        f"{first.estimate.statement}"
-    )
-
-
-def _rewritten(name: str, planted: Sequence[ExposureResult]) -> list[str]:
-    """A note if the corpus was rewritten after planting and has lost copies."""
-    lost = [one for one in planted if one.repetitions != _copies(one)]
-    gone = sum(one.repetitions == 0 for one in lost)
-    note = (
-        f"{len(lost)} canaries of format {name} are in the training data another number of times than they were planted ({gone} "
-        "are not in it at all), because the corpus was rewritten: they are grouped by the copies that were planted, and epsilon is that "
-        "of rewriting and training together"
-    )
-    return [note] if lost else []
-
-
-def _other_scores(
-    source: ScoredExposures, reference: ScoredExposures | None, format_id: str, name: str
-) -> tuple[FloatArray, list[str]]:
-    """Scores of members of a format that are not canaries, and warnings."""
-    mine = _uniform_scores(source, format_id)
-    if not mine:
-        note = (
-            f"format {name} has no scores of references: withheld canaries alone are compared with; plant with references, and run "
-            "`coalmine expose` again"
-        )
-        return np.empty(0), [note]
-    if reference is None:
-        return -max(mine, key=lambda one: len(one[0]))[1], []
-    known: dict[str, float] = {}
-    for theirs, before in _uniform_scores(reference, format_id):
-        known.update(zip(theirs, before.tolist(), strict=True))
-    # Of the kinds that this model scored, the one that the reference model scored most of.
-    keys, bits = max(mine, key=lambda one: sum(key in known for key in one[0]))
-    shared = [place for place, key in enumerate(keys) if key in known]
-    missing = len(keys) - len(shared)
-    note = f"{missing:,} references of format {name} were not scored by the reference model and are left out"
-    others = np.array([known[keys[place]] for place in shared], dtype=np.float64)
-    return others - bits[shared], [note] if missing else []
-
-
 def _uniform_scores(source: ScoredExposures, format_id: str) -> list[tuple[list[str], FloatArray]]:
     """The indices and scores of candidates of a format that are not canaries, of each kind that was drawn uniformly."""
     own = {one.kind: one for one in source.candidates if one.format_id == format_id}
@@ -323,30 +270,3 @@ def _uniform_scores(source: ScoredExposures, format_id: str) -> list[tuple[list[
             keep = ~np.isin(keys, canaries)
             found.append((keys[keep].tolist(), own[kind].log_perplexities_bits[keep]))
     return found
-
-
-def proven_canaries(group: Sequence[ExposureResult], canaries: int) -> tuple[ProvenCanary, ...]:
-    """The canaries of a group whose rank in the whole space chance does not explain, the least surprising first.
-
-    A canary that was not trained on has a rank of at most r with probability r / |R|, whatever the model. All planted `canaries` of
-    the audit share the error. Ranks that were estimated in the whole space count by the limit of their interval.
-    """
-    found = []
-    for one in group:
-        low, level = one.estimate.low, one.estimate.confidence
-        estimator = estimator_of(one.estimate.method)
-        in_space = level is None or (estimator.is_evidence and not estimator.among_others)
-        if low is None or not in_space or one.estimate.status == "not_measured":
-            continue
-        p_value = min(1.0, canaries * 2.0**-low)
-        if p_value <= CHANCE:
-            found.append(
-                ProvenCanary(
-                    canary_id=one.canary_id,
-                    rank=one.rank,
-                    at_least_bits=low,
-                    p_value=p_value,
-                    confidence=level,
-                )
-            )
-    return tuple(sorted(found, key=lambda one: -one.at_least_bits))

@@ -13,27 +13,13 @@ from coalmine.audits.exposure.results import EXPOSURES
 from coalmine.audits.membership.options import MembershipOptions
 from coalmine.records import Estimate
 from coalmine.records.documents import Document, Origin, SaidOfCanary, SaidOfFormat, Source, differences
-from coalmine.records.estimate import Amount, Bits, Count, Level, Place, Positive, Share
+from coalmine.records.estimate import Amount, Count, Positive, Share
 from coalmine.statistics.epsilon.claimed import Verdict
 from coalmine.statistics.roc import RateEstimate
 from coalmine.storage.files import sha256_of_file
 
-SCHEMA = "coalmine.membership/2"
+SCHEMA = "coalmine.membership/3"
 RESULTS_FILE = "membership.json"
-
-
-class GuessingFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Measured exposures next to those of a model that remembers nothing, in bits."""
-
-    median: Estimate
-    mean_bits: Bits
-    # The share of canaries that reach the 75th percentile of guessing: a quarter of them without memorization.
-    share_in_upper_quarter: Share
-    # The probability of a median as high without memorization; exact.
-    p_value: Share
-    guessing_mean_bits: Bits
-    guessing_median_bits: Bits
-    guessing_upper_quartile_bits: Bits
 
 
 class EpsilonBound(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,19 +28,6 @@ class EpsilonBound(msgspec.Struct, frozen=True, kw_only=True):
     canary: Estimate
     # By group privacy: the same as `canary` where each was planted once; None where there is no honest number.
     one_copy: Estimate | None
-
-
-class ProvenCanary(msgspec.Struct, frozen=True, kw_only=True):
-    """A canary whose exposure is more than chance explains, whatever the comparison of scores says."""
-
-    canary_id: str
-    # Its rank among all members; None where only a limit is proven.
-    rank: Place | None
-    at_least_bits: Bits
-    # How likely it is, at most, that any planted canary of the audit has such a rank without memorization.
-    p_value: Share
-    # The level at which its exposure is at least that much; None where it is proven.
-    confidence: Level | None = None
 
 
 WRONG_SIDE = (
@@ -75,9 +48,10 @@ class Population(msgspec.Struct, frozen=True, kw_only=True):
     out_count: Positive
     # Of the out scores, how many are of canaries that a coin withheld.
     withheld_count: Count
-    # Planted canaries that have no score, and are left out.
-    unscored_count: Count = 0
-    guessing: GuessingFacts
+    # The median exposure, in bits; without memorization it is about 1.
+    exposure: Estimate
+    # The probability of a median as high without memorization; exact.
+    guessing_p_value: Share
     auc: Estimate
     tpr_at_fpr: tuple[RateEstimate, ...]
     # For each of these the probability of one as high without memorization; None where it is not measured. Exact.
@@ -98,8 +72,6 @@ class Population(msgspec.Struct, frozen=True, kw_only=True):
     # That of the format, by which people know it.
     template: str | None = None
     canary_ids: tuple[str, ...] = ()
-    # The canaries of this population that `expose` proved to be memorized: scores that show nothing do not acquit these.
-    proven: tuple[ProvenCanary, ...] = ()
     # Whether these are secrets that were in the data all along, all of a kind together.
     natural: bool = False
 
@@ -110,7 +82,7 @@ class Population(msgspec.Struct, frozen=True, kw_only=True):
         They are those that findings rest on: of the order, of the rate at the lowest false-positive rate, and of epsilon.
         """
         rates = [one for one in self.tpr_p_values if one is not None]
-        known = [self.guessing.p_value, *rates[-1:]]
+        known = [self.guessing_p_value, *rates[-1:]]
         known += [] if self.epsilon_p_value is None else [self.epsilon_p_value]
         return min(1.0, len(known) * min(known))
 
@@ -123,19 +95,6 @@ class Population(msgspec.Struct, frozen=True, kw_only=True):
         if self.auc.high is None:
             return self.auc.statement
         return f"{self.auc.statement}; {WRONG_SIDE}" if self.auc.high < 0.5 else None
-
-
-class Calibration(msgspec.Struct, frozen=True, kw_only=True):
-    """What subtracting a reference model's scores did to the median exposure of one population, in bits."""
-
-    population: str
-    plain_median_bits: float
-    calibrated_median_bits: float
-
-    @property
-    def gain_bits(self) -> float:
-        """How much higher the median is with the reference model."""
-        return self.calibrated_median_bits - self.plain_median_bits
 
 
 class Membership(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,7 +112,6 @@ class Membership(msgspec.Struct, frozen=True, kw_only=True):
     # With the claim that was judged, and the probability with which a canary was planted; None where it is not known.
     settings: MembershipOptions
     populations: tuple[Population, ...]
-    calibration: tuple[Calibration, ...] = ()
     verdict: Verdict | None = None
     model: dict[str, Any] = {}
     reference_model: dict[str, Any] | None = None
@@ -161,6 +119,11 @@ class Membership(msgspec.Struct, frozen=True, kw_only=True):
     # Of the exposure.json that the scores come from; None where it was never written.
     exposures_sha256: str | None = None
     warnings: tuple[str, ...] = ()
+
+    @property
+    def single(self) -> list[Population]:
+        """Those that do not pool others, which add nothing new."""
+        return [one for one in self.populations if not one.pooled]
 
     def save(self, directory: str | os.PathLike[str]) -> Path:
         """Write membership.json, readable by its owner only; returns its path."""
@@ -191,14 +154,14 @@ MEMBERSHIPS = Document(
         natural=lambda found: any(one.natural for one in found.populations),
         manifests=lambda found: [found.manifest_sha256],
         canaries=lambda found: [
-            SaidOfCanary(canary.canary_id, None if one.natural else one.format_id)
+            SaidOfCanary(name, None if one.natural else one.format_id)
             for one in found.populations
-            for canary in one.proven
+            for name in one.canary_ids
         ],
         formats=lambda found: [
             SaidOfFormat(one.format_id, one.template)
             for one in found.populations
-            if one.format_id is not None and one.natural is not True
+            if one.format_id is not None and not one.natural
         ],
         source=Source(
             document=EXPOSURES,

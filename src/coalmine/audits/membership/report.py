@@ -1,38 +1,118 @@
-"""What reports and the gate learn from membership: how well members can be told from others, and what that says about epsilon."""
+"""What membership shows: how well members can be told from others, what that says about epsilon, a table, sentences and two figures."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
+import numpy as np
+
+from coalmine.audits.exposure.candidate_scores import read_candidates
 from coalmine.audits.exposure.data_checks import planted_in
 from coalmine.audits.exposure.display import names_of_formats
-from coalmine.audits.membership.display import membership_figures
+from coalmine.audits.exposure.results import EXPOSURES, scores_beside
+from coalmine.audits.membership.populations import ScoredExposures, ScoredPopulation, populations
 from coalmine.audits.membership.records import MEMBERSHIPS, Membership, Population
+from coalmine.errors import NotMeasurableError
+from coalmine.evidence.charts import Axis, Chart, Marks, Rows, copies_colors, intervals, rounded, thinned
 from coalmine.evidence.measures import Audit, Measure, Rule
 from coalmine.evidence.run import Run
+from coalmine.evidence.tables import Column, Table
 from coalmine.evidence.words import format_name, times_in_words
+from coalmine.grouped import grouped
 from coalmine.records import Estimate
-from coalmine.records.estimate import rounded_down
-from coalmine.records.privacy import DescribedClaim, claim_of_model
+from coalmine.records.estimate import chance_text, rounded_down
+from coalmine.records.privacy import claim_of_model
+from coalmine.statistics.roc import RateEstimate, tpr_band
+from coalmine.visible import visible
 
-# The false-positive rate of the rule about rates.
-_FPR = 0.01
+# What the p-value of all tests of all populations together must be at most before one of them is called memorized.
+SURPRISING = 0.025
 # Below this a bound on epsilon shows nothing.
 _LEAST = 0.005
-MORE = "plant more canaries, once each, and withhold half of them by a coin"
+# False-positive rates at which a curve is drawn, and the curves of a panel, at most.
+MOST_STEPS, MOST_CURVES = 80, 8
+_FPR, _TPR = "false-positive rate", "true-positive rate"
+
+
+def _rate(one: Population, fpr: float) -> RateEstimate | None:
+    return next((rate for rate in one.tpr_at_fpr if rate.fpr == fpr), None)
+
+
+POPULATIONS: Table[Population] = Table(
+    (
+        Column("population", lambda one: one.name),
+        Column("in", lambda one: one.in_count),
+        Column("out", lambda one: one.out_count),
+        Column("median exposure (bits)", lambda one: one.exposure, short=""),
+        Column("p of guessing", lambda one: one.guessing_p_value, "p", short=""),
+        Column("AUC", lambda one: one.auc),
+        Column("TPR at 10% FPR", lambda one: _rate(one, 0.1), "%", short=""),
+        Column("TPR at 1% FPR", lambda one: _rate(one, 0.01), "%", short="TPR at\n1% FPR"),
+        Column("TPR at 0.1% FPR", lambda one: _rate(one, 0.001), "%", short=""),
+        Column("epsilon", lambda one: one.best.canary),
+        Column("if scores are independent", lambda one: one.independent and one.independent.canary, short=""),
+    )
+)
+
+
+def membership_in_plain_words(result: Membership) -> list[str]:
+    """What the numbers mean, one line per population, what the bounds rest on, and the verdict on a claim if there is one."""
+    lines = []
+    for one in result.single:
+        p_value, best = min(1.0, len(result.single) * one.p_value), one.best.canary
+        most = f"the most this many scores could prove is {rounded_down(one.epsilon_ceiling)}"
+        name = one.name if one.natural else f"Planted {one.name}"
+        if p_value <= SURPRISING:
+            measured = [rate for rate in one.tpr_at_fpr if rate.value is not None]
+            # A lower limit of 0 says little; the lowest false-positive rate that has more is the one to quote.
+            telling = [rate for rate in measured if (rate.low or 0.0) > 0.0][-1:] or measured[:1]
+            words = f"memorized (p = {chance_text(p_value)})"
+            for rate in telling:
+                share = f"{100 * (rate.value or 0.0):.0f}%"
+                words += f". At a {100 * (rate.fpr or 0.0):g}% false-positive rate, an attacker identifies {share} of them"
+            if best.low is not None:
+                copy = one.best.one_copy if one.copies > 1 else None
+                each = "" if copy is None else f" ({rounded_down(copy.low or 0.0)} for one copy)"
+                words += f". Epsilon is at least {rounded_down(best.low)}{each}; {most}"
+        elif one.no_answer is not None:
+            words = f"these scores cannot show whether canaries were memorized: {one.no_answer}"
+        else:
+            # Scores of few canaries show nothing whatever the model knows, so that they show nothing is not innocence.
+            words = f"these scores do not show memorization (p = {p_value:.2f})"
+            words += "" if best.low is None else f". Nothing is shown about epsilon; {most}"
+        lines.append(visible(f"{name}: {words}."))
+    missing = [one for one in result.single if one.best.canary.low is None]
+    for reason, names in grouped((one.best.canary.statement, one.name) for one in missing).items():
+        lines.append(
+            f"Epsilon is not measured ({visible('; '.join(names[:2]))}{', ...' * (len(names) > 2)}): {visible(reason)}."
+        )
+    bounds = (one.best.canary for one in result.single if one.best.canary.low is not None)
+    needed = dict.fromkeys(text for bound in bounds for text in bound.assumptions)
+    if needed:
+        lines.append(f"Epsilon is bounded {_level(result)}, if {visible('; '.join(needed))}.")
+    if result.verdict is not None:
+        lines.append(f"Verdict: {visible(result.verdict.statement)}.")
+    return lines
+
+
+def _level(result: Membership) -> str:
+    return f"at delta {result.settings.delta:g} with {100 * result.settings.confidence:g}% confidence"
 
 
 def measures(run: Run) -> Iterator[Measure]:
     """The area, the true-positive rates and epsilon of each population, and the verdict on each claim."""
     for number, (_, document) in enumerate(run.all(MEMBERSHIPS)):
-        single = [one for one in document.populations if not one.pooled] or list(document.populations)
+        single = document.single or list(document.populations)
         for one in single:
             yield from _population(document, one, single, str(number))
-        yield from _claim(document, single, number)
+        yield from _claim(document, single, str(number))
     yield from _missing(run)
     if all(document.verdict is None for _, document in run.all(MEMBERSHIPS)):
-        claim = _claim_of_training(run)
+        claim = claim_of_model(run.model or {})
+        for _, record in () if claim else run.trainings:
+            claim = record.privacy.described() if record.privacy else claim
         says = (
             ""
             if claim is None
@@ -45,97 +125,54 @@ def _population(
     document: Membership, one: Population, single: list[Population], number: str
 ) -> Iterator[Measure]:
     """What the scores of a population show."""
-    name = f"planted {_name(one)}, {one.in_count:,} against {one.out_count:,}"
-    about, key = one.canary_ids, (number, one.name)
-    doubt = one.no_answer or ""
+    # A name has the template already if there are several formats.
+    form = "" if one.template is None or "," in one.name else f" ({format_name(one.template)})"
+    shared: dict[str, Any] = {
+        "name": f"planted {one.name}{form}, {one.in_count:,} against {one.out_count:,}",
+        "about": one.canary_ids,
+        "doubt": one.no_answer or "",
+        "n": one.in_count,
+        "copies": one.copies,
+    }
+    test = ("membership", number, one.name)
     yield Measure(
-        key="membership.auc",
-        name=name,
-        estimate=one.auc,
-        p_value=one.guessing.p_value,
-        test=("membership", *key, "area"),
-        about=about,
-        doubt=doubt,
-        n=one.in_count,
-        copies=one.copies,
+        key="membership.auc", estimate=one.auc, p_value=one.guessing_p_value, test=(*test, "area"), **shared
     )
     p_values = one.tpr_p_values or (None,) * len(one.tpr_at_fpr)
     measured = [rate for rate in one.tpr_at_fpr if rate.status == "measured"]
     for rate, p_value in zip(one.tpr_at_fpr, p_values, strict=True):
         # Only the lowest rate that was measured is a test of the report; the rule is about one rate, whichever is the lowest.
-        for rate_key, tested in (("membership.tpr", rate in measured[-1:]), ("membership.tpr_1", False)):
-            if tested or (rate_key == "membership.tpr_1" and rate.fpr == _FPR):
+        for key, tested in (("membership.tpr", rate in measured[-1:]), ("membership.tpr_1", False)):
+            if tested or (key == "membership.tpr_1" and rate.fpr == 0.01):
                 yield Measure(
-                    key=rate_key,
-                    name=name,
-                    estimate=rate,
-                    p_value=p_value,
-                    is_test=tested,
-                    test=("membership", *key, "rate"),
-                    about=about,
-                    doubt=doubt,
-                    n=one.in_count,
-                    copies=one.copies,
+                    key=key, estimate=rate, p_value=p_value, is_test=tested, test=(*test, "rate"), **shared
                 )
-    missing = [rate.statement for rate in one.tpr_at_fpr if rate.status != "measured"]
-    if missing:
-        yield Measure(key="membership.rates", name=name, status="not_measured", says="; ".join(missing))
-    yield _epsilon(document, one, single, name, about, key)
-
-
-def _epsilon(
-    document: Membership,
-    one: Population,
-    single: list[Population],
-    name: str,
-    about: tuple[str, ...],
-    key: tuple[str, str],
-) -> Measure:
     bound, copy = one.best.canary, one.best.one_copy
     low = bound.low or 0.0
-    level = f"{100 * document.settings.confidence:g}% confidence, delta {document.settings.delta:g}; {bound.method}"
-    each = (
-        f", and at least {rounded_down(copy.low or 0.0)} for one copy"
-        if one.copies > 1 and copy is not None
-        else ""
-    )
-    says = (
-        f"epsilon is at least {rounded_down(low)}{each} ({level})"
-        if low >= _LEAST
-        else f"nothing about epsilon can be shown ({level})"
-    )
+    says = "nothing about epsilon can be shown"
+    if low >= _LEAST:
+        each = one.copies > 1 and copy is not None
+        says = f"epsilon is at least {rounded_down(low)}"
+        says += f", and at least {rounded_down(copy.low or 0.0)} for one copy" if each and copy else ""
     # A population that could not have shown a violation does not matter where one of its format with no more copies could.
-    ceilings = [
-        other.one_copy_ceiling
-        for other in single
-        if other.format_id == one.format_id and other.copies <= one.copies
-    ]
-    return Measure(
+    alike = [other for other in single if other.format_id == one.format_id and other.copies <= one.copies]
+    yield Measure(
         key="membership.epsilon",
-        name=name,
-        estimate=Estimate.not_measured("none", "there is no bound for one copy") if copy is None else copy,
+        estimate=copy or Estimate.not_measured("none", "there is no bound for one copy"),
         p_value=one.epsilon_p_value,
-        test=("membership", *key, "epsilon"),
-        about=about,
-        says=f"{says}; the most this many scores could prove is {rounded_down(one.epsilon_ceiling)}",
-        doubt=one.no_answer or "",
+        test=(*test, "epsilon"),
+        says=f"{says} ({_level(document)}; {bound.method}); the most this many scores could prove is {rounded_down(one.epsilon_ceiling)}",
         size=low,
-        n=one.in_count,
-        copies=one.copies,
-        ceiling=max(ceilings),
+        ceiling=max(other.one_copy_ceiling for other in alike),
+        **shared,
     )
 
 
-def _claim(document: Membership, single: list[Population], number: int) -> Iterator[Measure]:
+def _claim(document: Membership, single: list[Population], number: str) -> Iterator[Measure]:
     """The verdict on a claimed epsilon."""
     verdict = document.verdict
     if verdict is None:
         return
-    power = (
-        ""
-        if verdict.power is None
-        else f" (power {verdict.power:.2f} against epsilon {verdict.alternative_epsilon:g})"
-    )
     own = claim_of_model(document.model)
     violated = verdict.outcome == "violated"
     doubt = next((one.no_answer for one in single if one.no_answer is not None), "")
@@ -146,13 +183,18 @@ def _claim(document: Membership, single: list[Population], number: int) -> Itera
     elif verdict.outcome != "consistent":
         doubt = "the audit has too little power to judge it"
     weak = verdict.outcome == "too little power"
+    power = (
+        ""
+        if verdict.power is None
+        else f" (power {verdict.power:.2f} against epsilon {verdict.alternative_epsilon:g})"
+    )
     yield Measure(
         key="membership.claim",
         name="the claimed epsilon",
         estimate=Estimate.not_measured("verdict", verdict.statement) if weak else None,
         # A verdict at a higher confidence than that of a report accuses nobody by itself.
         p_value=verdict.p_value if violated else 1.0,
-        test=("claim", str(number)),
+        test=("claim", number),
         says=f"{verdict.statement}{power}",
         doubt=doubt,
         size=float(violated),
@@ -163,81 +205,196 @@ def _missing(run: Run) -> Iterator[Measure]:
     """Canaries that were planted and that membership says nothing about, or not about all of them."""
     # A table of scores, which has no manifest, covers no canaries.
     documents = [document for _, document in run.all(MEMBERSHIPS) if document.manifest_sha256 is not None]
-    if not documents:
-        return
     there = {
         (document.manifest_sha256, one.format_id, one.copies): one.in_count
         for document in documents
-        for one in document.populations
-        if not one.pooled
+        for one in document.single
     }
-    names, planted = names_of_formats(run), planted_in(run)
-    if not planted:
+    names, planted = names_of_formats(run), planted_in(run) if documents else []
+    if documents and not planted:
         why = "neither its exposures nor its canaries.json were given, so what was planted is not known"
-        yield Measure(
-            key="membership.missing", name="the manifest", estimate=Estimate.not_measured("none", why)
-        )
+        unknown = Estimate.not_measured("none", why)
+        yield Measure(key="membership.missing", name="the manifest", estimate=unknown)
     kinds = Counter((one.manifest_sha256, one.format_id, one.planned) for one in planted)
     for key, number in sorted(kinds.items()):
         known = there.get(key, 0)
         if known < number:
-            yield Measure(
-                key="membership.missing",
-                name=f"{names[key[1]]}, trained on {times_in_words(key[2])}",
-                estimate=Estimate.not_measured(
-                    "none", f"membership has scores of {known:,} of {number:,} canaries of it"
-                ),
-                copies=key[2],
-            )
+            why = f"membership has scores of {known:,} of {number:,} canaries of it"
+            name = f"{names[key[1]]}, trained on {times_in_words(key[2])}"
+            lacking = Estimate.not_measured("none", why)
+            yield Measure(key="membership.missing", name=name, estimate=lacking, copies=key[2])
 
 
-def _name(one: Population) -> str:
-    """A population with the template of its format, which its name already has if there are several formats."""
-    if one.template is None or "," in one.name:
-        return one.name
-    return f"{one.name} ({format_name(one.template)})"
-
-
-def _claim_of_training(run: Run) -> DescribedClaim | None:
-    """What the model of a run claims, by its results or by the record of its training."""
-    claim = claim_of_model(run.model or {})
-    for _, record in () if claim else run.trainings:
-        claim = record.privacy.described() if record.privacy else claim
-    return claim
+def _rule(key: str, of: str, says: str, example: float, **parts: Any) -> Rule:
+    settle = "plant more canaries, once each, and withhold half of them by a coin"
+    parts = {"also": ("membership.missing",), **parts}
+    return Rule(
+        key=f"membership.{key}",
+        of=f"membership.{of}",
+        says=says,
+        example=example,
+        settle=settle,
+        about_canaries=True,
+        **parts,
+    )
 
 
 RULES = (
-    Rule(
-        key="membership.auc_at_most",
-        of="membership.auc",
-        says="the AUC of each population at most {limit:g}",
-        example=0.6,
+    _rule("auc_at_most", "auc", "the AUC of each population at most {limit:g}", 0.6, most=1.0),
+    _rule(
+        "tpr_at_fpr_1_percent_at_most",
+        "tpr_1",
+        "the true-positive rate at a false-positive rate of 1% at most {limit:g}",
+        0.05,
         most=1.0,
-        settle="plant and withhold more canaries, and draw more references",
-        also=("membership.missing",),
-        about_canaries=True,
     ),
-    Rule(
-        key="membership.tpr_at_fpr_1_percent_at_most",
-        of="membership.tpr_1",
-        says="the true-positive rate at a false-positive rate of 1% at most {limit:g}",
-        example=0.05,
-        most=1.0,
-        settle="plant and withhold more canaries, and draw more references",
-        also=("membership.missing",),
-        about_canaries=True,
-    ),
-    Rule(
-        key="membership.epsilon_at_most",
-        of="membership.epsilon",
-        says="no audit proves an epsilon of one copy above {limit:g}",
-        example=8.0,
-        settle=MORE,
+    _rule(
+        "epsilon_at_most",
+        "epsilon",
+        "no audit proves an epsilon of one copy above {limit:g}",
+        8.0,
         by_violation=True,
         also=("membership.missing", "membership.claim"),
-        about_canaries=True,
     ),
 )
+
+
+def _figures(run: Run) -> Iterator[Chart | None]:
+    """The ROC of each format that has scores, and the bounds on epsilon if `membership` was run."""
+    yield _roc(run)
+    members = run.first(MEMBERSHIPS)
+    yield None if members is None else _epsilon_figure(members)
+
+
+def _roc(run: Run) -> Chart | None:
+    """The curve and band of each number of copies; None where there is nothing to compare, or nothing to compare it with."""
+    names, rows, guessing, notes = names_of_formats(run), Rows(), Rows(), dict[str, str]()
+    copies: set[int] = set()
+    for format_id, every in _compared(run).items():
+        name, others = names[format_id], len(every[0].scores.out_scores)
+        for one in (every[place] for place in thinned(len(every), MOST_CURVES)):
+            copies.add(one.copies)
+            rows += [{"format": name, "trained on": times_in_words(one.copies), **row} for row in _curve(one)]
+        notes[name] = f"Against {others:,} that were not trained on."
+        steps = np.logspace(np.log10(0.5 / others), 0, 40)
+        guessing += [{"format": name, "drawn": rounded(p, 7), _TPR: rounded(p, 7)} for p in steps]
+    if not rows:
+        return None
+    scale: dict[str, Any] = {"scale": "log", "format": "~g", "grid": False}
+    lowest = min([0.01, *(row[_TPR] for row in rows if row[_TPR] > 0)]) / 2
+    return Chart(
+        id="roc",
+        title="Telling planted canaries from others",
+        caption="The share of planted canaries that the scores identify, against the share of others that they mistake for planted, by "
+        "how often the canaries were trained on. A band holds the true-positive rate at each false-positive rate with 95% confidence, "
+        "the error of the threshold included; the dashed line is guessing. A false-positive rate of 0 is drawn at half of the smallest "
+        "that can be seen.",
+        rows=rows,
+        columns=("format", "trained on", _FPR, _TPR, "low", "high"),
+        x=Axis(column="drawn", title=_FPR, domain=(min(row["drawn"] for row in guessing), 1), **scale),
+        y=Axis(column=_TPR, domain=(lowest, 1), **scale),
+        marks=(
+            Marks(kind="line", rows=guessing, dashed=True),
+            Marks(kind="area", y="low", y_to="high"),
+            Marks(kind="steps", shows=("trained on", _FPR, _TPR)),
+        ),
+        color="trained on",
+        colors=copies_colors(copies),
+        legend="trained on",
+        panel="format",
+        notes=notes,
+    )
+
+
+def _compared(run: Run) -> dict[str, list[ScoredPopulation]]:
+    """The populations of each format whose scores were kept; of several results, those that are compared with most."""
+    best: dict[str, list[ScoredPopulation]] = {}
+    for located in run.all(EXPOSURES):
+        path = scores_beside(located.path)
+        candidates = () if path is None else tuple(read_candidates(path))
+        try:
+            found = populations(ScoredExposures(located.document, candidates))[0] if candidates else []
+        except NotMeasurableError:
+            continue
+        for format_id, some in grouped((str(one.format_id), one) for one in found if not one.pooled).items():
+            before = best.get(format_id)
+            if before is None or len(some[0].scores.out_scores) > len(before[0].scores.out_scores):
+                best[format_id] = some
+    return dict(sorted(best.items()))
+
+
+def _curve(one: ScoredPopulation) -> Iterator[dict[str, float | None]]:
+    """The rates above thresholds that so many of the others exceed, with the limits of the true-positive rate there."""
+    own, others = one.scores
+    n, ordered = len(others), np.append(np.sort(others)[::-1], -np.inf)
+    counts = np.unique([0, *np.round(np.logspace(0, np.log10(n), MOST_STEPS)).astype(int)])
+    thresholds = np.unique(ordered[counts])[::-1]
+    fprs = np.array([np.mean(others > threshold) for threshold in thresholds])
+    drawn = np.maximum(fprs, 0.5 / n)
+    low, high = tpr_band(own, others, np.minimum(drawn, 1 - 1e-9), 0.95)
+    for place, threshold in enumerate(thresholds):
+        yield {
+            _FPR: rounded(fprs[place], 7),
+            "drawn": rounded(drawn[place], 7),
+            _TPR: rounded(float(np.mean(own > threshold))),
+            "low": rounded(low[place]),
+            "high": rounded(high[place]),
+        }
+
+
+def _epsilon_figure(document: Membership) -> Chart | None:
+    """What each method shows about epsilon, for each population; None where none shows anything. A claim is about one copy, and so are
+    bounds beside it.
+    """
+    claim = document.verdict
+    rows: Rows = []
+    for one in document.populations:
+        for bound in (*one.epsilon, *([] if one.independent is None else [one.independent]), one.best):
+            estimate = bound.canary if claim is None else bound.one_copy
+            if estimate is not None and estimate.status != "not_measured":
+                least = estimate.value if estimate.low is None else estimate.low
+                rows.append(
+                    {
+                        "planted": one.name,
+                        "method": estimate.method.replace(", ", " | "),
+                        "epsilon at least": rounded(least),
+                        "upper end": rounded(estimate.high if estimate.high is not None else least),
+                        "kind": "point estimate" if estimate.low is None else "lower limit",
+                    }
+                )
+    if not rows:
+        return None
+    claims: Rows = [] if claim is None else [{"claimed epsilon": claim.claimed_epsilon}]
+    ends = [float(row["upper end"] or 0.0) for row in rows] + [row["claimed epsilon"] for row in claims]
+    said = (
+        ""
+        if claim is None
+        else f" The dashed line is the claimed epsilon of {claim.claimed_epsilon:g}: {claim.words}."
+    )
+    return Chart(
+        id="epsilon",
+        title="Lower bounds on epsilon" + ("" if claim is None else ", and the claimed epsilon"),
+        caption=f"What each method shows about epsilon for {'a canary as a whole' if claim is None else 'one copy of a canary'}, "
+        f"{_level(document)} (the Bayesian interval, where there is one, is credible instead). A triangle is a lower limit; the circle "
+        f"of the median is a point estimate and not a bound.{said}",
+        rows=rows,
+        columns=tuple(rows[0]),
+        x=Axis(column="epsilon at least", title="epsilon", domain=(0, 1.05 * max([1.0, *ends]))),
+        y=Axis(column="method", title="", scale="names", beside="planted"),
+        marks=(
+            intervals("epsilon at least", "upper end", x=True),
+            Marks(kind="points", shows=tuple(rows[0])),
+            Marks(
+                kind="rule", rows=claims, x="claimed epsilon", y="", dashed=True, shows=("claimed epsilon",)
+            ),
+        ),
+        color="planted",
+        legend="planted",
+        shape="kind",
+        shapes={"lower limit": "triangle-right", "point estimate": "circle"},
+        height=max(160, 13 * len(rows) + 20),
+    )
+
 
 MEMBERSHIP = Audit(
     name="membership",
@@ -245,5 +402,5 @@ MEMBERSHIP = Audit(
     documents=(MEMBERSHIPS,),
     measures=measures,
     rules=RULES,
-    figures=membership_figures,
+    figures=_figures,
 )

@@ -1,4 +1,4 @@
-"""Beam and greedy search, over the members of a format and over all tokens: they ask the model little, and prove nothing."""
+"""Beam search over all tokens: it asks the model little, and proves nothing."""
 
 from __future__ import annotations
 
@@ -10,40 +10,6 @@ import numpy as np
 from coalmine.errors import InputError
 from coalmine.grouped import grouped
 from coalmine.models.protocols import FloatArray, IntArray, Stepper
-from coalmine.search.walks.frontier import Frontier, Nodes
-from coalmine.search.walks.shortest_path import FoundMember
-
-
-def beam_search(frontier: Frontier, top: int, width: int) -> list[FoundMember]:
-    """The `top` cheapest members found while only the `width` cheapest nodes of each depth are followed.
-
-    With a width of 1 this is greedy search: the likeliest token at each step, among those that the format allows.
-    """
-    block = frontier.root()
-    found: list[FoundMember] = []
-    if frontier.tree.is_leaf[0]:
-        found += _found(block.nodes, 0)
-    while True:
-        children = frontier.children(block)
-        followed = children.select(_cheapest(children, width))
-        found += _found(frontier.leaves(followed), frontier.expansions)
-        waiting = frontier.open(followed)
-        if not len(waiting.costs):
-            break
-        # A beam is at most a few hundred nodes, so it is one batch.
-        block = frontier.advance(block, waiting)
-    return sorted(found, key=lambda one: (one.log_perplexity_bits, one.member))[:top]
-
-
-def _cheapest(nodes: Nodes, width: int) -> IntArray:
-    order = np.argsort(nodes.costs, kind="stable")[:width]
-    return np.sort(order)
-
-
-def _found(leaves: Nodes, expansions: int) -> list[FoundMember]:
-    pairs = zip(leaves.indices.tolist(), leaves.costs.tolist(), strict=True)
-    return [FoundMember(index, cost, expansions) for index, cost in pairs]
-
 
 # The most log-probabilities at a time, over all prompts and beams.
 NUMBERS_AT_A_TIME = 1 << 23
