@@ -63,15 +63,6 @@ def test_members_are_found_and_strangers_are_not(audited):
     assert [check.effect for check in question.checks] == ["untested"]
 
 
-def test_every_p_value_counts_non_members_with_scores_as_high(audited):
-    [question] = audited.questions
-    for facts in question.statistics[:-1]:
-        others = np.array(facts.non_member_scores)
-        for row in question.rows:
-            expected = (1 + (others >= row.scores[facts.name]).sum()) / (len(others) + 1)
-            assert math.isclose(row.p_values[facts.name], expected)
-
-
 def test_numbers_are_those_of_one_text_at_a_time(trained):
     _, model, fit = trained
     statistics = tuple(one.name for one in STATISTICS if one.name != "listed-share")
@@ -182,22 +173,6 @@ def test_only_the_likeliest_tokens(trained, users):
         assert row.scores["listed-share"] == pytest.approx(float(np.mean(ranks < 3)))
 
 
-def test_few_queries_and_both_questions(trained, users):
-    _, model, fit = trained
-    others = [
-        User(user.name, small_users(70, texts=5, seed=9)[place].texts) for place, user in enumerate(MEMBERS)
-    ]
-    found = audit_provenance(
-        model, users._replace(others=others), fit=fit, bins=10, queries=2, selection="frequency-sum"
-    )
-    texts, user = found.questions
-    assert (texts.asks, user.asks) == ("texts", "user")
-    assert len(user.rows) == len(MEMBERS)
-    assert {row.texts for row in texts.rows} == {2}
-    classified = next(one for one in texts.statistics if one.name == "rank-histogram")
-    assert classified.not_applicable is None
-
-
 def test_other_texts_are_compared_with_other_texts_of_non_members_and_shared_ones_left_out(trained, users):
     _, model, fit = trained
     again = small_users(70, texts=5, seed=9)
@@ -235,70 +210,19 @@ def test_a_reference_model_is_enough(trained, users):
 
 
 def test_a_statistic_that_cannot_be_computed_is_refused_before_a_model_is_asked(trained, users, tmp_path):
-    _, model, _ = trained
     with pytest.raises(NotMeasurableError, match="rmia cannot be computed: there are no shadow models"):
-        audit_provenance(model, users, statistic="rmia", out=tmp_path / "out")
+        audit_provenance(trained[1], users, statistic="rmia", out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_suspects_whom_shadows_were_trained_on_are_refused(trained, users, tmp_path):
-    folder, model, fit = trained
+    _, model, fit = trained
     mixed = users._replace(suspects=[*MEMBERS, *REFERENCE[:2]])
     for given in (mixed, mixed._replace(reference=())):
         with pytest.raises(InputError, match="2 of the 8 suspects are reference users too"):
             audit_provenance(model, given, fit=fit, bins=10, out=tmp_path / "out")
     # Documents are called by their lines, which say nothing.
     assert audit_provenance(model, mixed, fit=fit, bins=10, by="document", ablation_texts=0).questions
-    path = tmp_path / "same.jsonl"
-    path.write_text("".join(json.dumps({"user": f"{n}", "text": "w1 w2"}) + "\n" for n in range(4)))
-    done = run(
-        "provenance", folder / "model", "--suspects", path, "--reference", path, "--out", tmp_path / "out"
-    )
-    assert (done.code, (tmp_path / "out").exists()) == (2, False)
-    assert "4 of the 4 suspects are reference users too" in " ".join(done.said.split())
-
-
-def test_a_target_with_other_words_has_no_statistics_that_compare_tokens(trained, users, tmp_path):
-    _, _, fit = trained
-    texts = [text.text for user in REFERENCE for text in user.texts]
-    train_documents(
-        texts, out=tmp_path / "other", preset="provenance-words", **{**OPTIONS, "epochs": 2, "vocabulary": 12}
-    )
-    found = audit_provenance(load_model(tmp_path / "other"), users, fit=fit, bins=10)
-    facts = {one.name: one.not_applicable for one in found.questions[0].statistics}
-    assert "target's tokens" in facts["rmia"]
-    assert facts["min-k++"] is None
-
-
-def test_the_command_finds_the_same(trained, users, audited, tmp_path):
-    folder, _, _ = trained
-    for name, some in (("s", users.suspects), ("n", NON_MEMBERS), ("r", REFERENCE)):
-        rows = [{"user": user.name, "text": text.text} for user in some for text in user.texts]
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    given = ["--suspects", tmp_path / "s.jsonl", "--non-members", tmp_path / "n.jsonl"]
-    given += ["--reference", tmp_path / "r.jsonl"]
-    out = tmp_path / "audit"
-    done = run("provenance", folder / "model", *given, "--shadows", "2", "--out", out)
-    assert done.code == 0
-    assert "the scores of 12 users say nothing" in " ".join(done.said.split())
-    assert NAMES[0] not in done.said
-    found = read_provenance(out).questions[0]
-    assert [row.scores["likelihood-ratio"] for row in found.rows] == [
-        row.scores["likelihood-ratio"] for row in audited.questions[0].rows
-    ]
-    again = run(
-        "provenance",
-        folder / "model",
-        *given,
-        "--fit",
-        out / "fit",
-        "--out",
-        tmp_path / "two",
-        "--json",
-    )
-    assert (
-        json.loads(again.out)["questions"][0]["rows"][0]["decision"] == audited.questions[0].rows[0].decision
-    )
 
 
 @pytest.mark.parametrize(
@@ -322,8 +246,3 @@ def test_terminal_report_and_gate_say_the_same_of_one_result(
     assert terminal in " ".join(said.split())
     assert page in " ".join(run("report", out, "-o", tmp_path / "report.html").said.split())
     assert run("check", out, "--policy", tmp_path / "policy.toml").code == gate
-    exported = run("report", out, "--format", "sarif", "-o", tmp_path / "report.sarif")
-    assert exported.code == 0
-    results = json.loads((tmp_path / "report.sarif").read_text())["runs"][0]["results"]
-    kinds = {result["kind"] for result in results if result["ruleId"] in {"CM601", "CM618"}}
-    assert kinds == {"fail" if gate == 1 else "review"}

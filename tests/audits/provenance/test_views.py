@@ -7,10 +7,8 @@ from audits.provenance.small_users import SMALL, small_users
 from coalmine import ScriptedModel, load_model
 from coalmine.audits import UserText
 from coalmine.audits.provenance.views import NOT_LISTED, look, view_of
-from coalmine.errors import NotMeasurableError
 from coalmine.models import text_sequence
 from coalmine.training.trainer import train_documents
-from models.tiny_masked import audited
 
 
 @pytest.fixture(scope="module")
@@ -102,8 +100,3 @@ def test_lists_of_next_tokens_are_asked_for_before_each_word():
     several = look(model, view, [UserText("I was"), UserText("one"), UserText("I am there now")])
     assert [None if one is None else one.ranks.tolist() for one in several] == [[0], None, [NOT_LISTED, 0, 0]]
     assert model.calls == calls + 1
-
-
-def test_models_that_predict_no_next_token_are_refused():
-    with pytest.raises(NotMeasurableError, match="fills gaps and predicts no next token"):
-        view_of(audited("bert"))
