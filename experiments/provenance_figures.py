@@ -164,36 +164,22 @@ def _noise(rows: Mapping[str, Sequence[Row]]) -> Any:
 
 def _words(facts: Row) -> Any:
     """Figures 5 and 6: log-probabilities of frequent and of rare words, and the ranks of words by their frequency."""
-    logs = facts["log_probabilities"]
+    sides = {"suspects": "members", "non-members": "non-members"}
+    points: list[Row] = [
+        {**point, "series": sides[point["group"]], "dashed": False} for point in facts["words"]
+    ]
     panels: list[Any] = []
     for place, kind in enumerate(("frequent", "rare")):
-        points = []
-        for side in SIDES:
-            shares = logs[f"{'suspects' if side == 'members' else 'non_members'}_{kind}"]
-            step = logs["least_bits"] / len(shares)
-            points += [
-                {"x": (number + 0.5) * step, "y": share, "series": side, "dashed": False}
-                for number, share in enumerate(shares)
-            ]
+        own = [
+            {**point, "x": (point["x"] + point["to"]) / 2}
+            for point in points
+            if (point["figure"], point["words"]) == ("log-probabilities", kind)
+        ]
         title = "the most frequent fifth of words" if kind == "frequent" else "all other words"
         x = alt.X("x:Q", axis=alt.Axis(title="log2 probability"))
         y = alt.Y("y:Q", axis=alt.Axis(title="share of words" if place == 0 else None, format="%"))
-        panels.append(_panel(points, title, x, y, SIDES))
-    points = []
-    for group in facts["words"]:
-        for side, key in (("members", "suspects"), ("non-members", "non_members")):
-            if group[key] is not None:
-                mean, low, high = group[key]
-                points.append(
-                    {
-                        "x": group["frequency_rank"],
-                        "y": mean,
-                        "low": low,
-                        "high": high,
-                        "series": side,
-                        "dashed": False,
-                    }
-                )
+        panels.append(_panel(own, title, x, y, SIDES))
+    points = [point for point in points if point["figure"] == "ranks"]
     x = alt.X("x:Q", axis=alt.Axis(title="place in the table of frequencies", format="%"))
     ranks = _panel(
         points, "rank by frequency", x, alt.Y("y:Q", axis=alt.Axis(title="mean rank in predictions")), SIDES
@@ -207,11 +193,8 @@ def _ablation(curves: Mapping[str, Sequence[Row] | None]) -> Any:
     for task, curve in curves.items():
         if not curve:
             continue
-        points = [
-            {"x": point["ablated"], "y": point[kind], "series": series, "dashed": False}
-            for point in curve
-            for kind, series in (("frequent", "most frequent tenth of words"), ("rare", "other words"))
-        ]
+        series = {"frequent": "most frequent tenth of words", "rare": "other words"}
+        points = [{**point, "series": series[point["words"]], "dashed": False} for point in curve]
         colors = {"most frequent tenth of words": "#0072B2", "other words": "#D55E00"}
         x = alt.X("x:Q", axis=alt.Axis(title="share of hidden units silenced", format="%"))
         y = alt.Y(

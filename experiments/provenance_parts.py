@@ -83,7 +83,6 @@ def headline(audited: Audited, split: Split) -> tuple[list[Row], dict[str, Any]]
         "blind_baseline": msgspec.to_builtins(found.questions[0].blind),
         "checks": msgspec.to_builtins(found.questions[0].checks),
         "words": msgspec.to_builtins(found.words),
-        "log_probabilities": msgspec.to_builtins(found.log_probabilities),
         "warnings": list(found.warnings),
     }
     return rows, facts

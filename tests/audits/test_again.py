@@ -88,7 +88,7 @@ FREE = {
         OF_THE_RUN,
         (r".*\.detection\..*", "who the members are is in no file"),
         (
-            r".*\.blind\..*|words\[\]\..*|log_probabilities\..*|.*\.(texts|tokens|unknown_tokens|non_members)",
+            r".*\.blind\..*|words\[\]\..*|.*\.(texts|tokens|unknown_tokens|non_members)",
             "texts are in no file",
         ),
         (r".*\.scores\..*|.*\.non_member_scores\[\]", "only the model can say; the order of scores decides"),

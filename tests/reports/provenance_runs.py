@@ -9,9 +9,9 @@ from coalmine.audits import PROVENANCES, Provenance, ProvenanceOptions, Run
 from coalmine.audits.provenance.blind_baseline import BlindBaseline, _estimate
 from coalmine.audits.provenance.data_checks import DataCheck
 from coalmine.audits.provenance.deciding import decide, question_of
-from coalmine.audits.provenance.records import AblationPoint
+from coalmine.audits.provenance.records import WordPoint
 from coalmine.audits.provenance.scores import Available
-from coalmine.audits.provenance.words import FREQUENCY_GROUPS, LOG_BINS, log_histogram, word_groups
+from coalmine.audits.provenance.words import FREQUENCY_GROUPS, LOG_BINS, log_points, rank_points
 from coalmine.evidence.run import Located
 
 TOKENS = 100
@@ -113,7 +113,10 @@ def provenance(
             seen = (mine or blind(len(scores), many)) if many else None
             raw = msgspec.structs.replace(raw, blind=seen, checks=(checks or {}).get(asks, ()))
             questions.append(decide(raw, options, members))
-    own = numbers(suspects)
+    both = {"suspects": numbers(suspects), "non-members": calibration}
+    points = [*rank_points(both, options.confidence), *log_points(both)]
+    if ablation:
+        points.append(WordPoint(figure="ablation", group="suspects", words="rare", x=0.1, y=0.3))
     return Provenance(
         model={"adapter": "scripted"},
         settings=options,
@@ -121,18 +124,7 @@ def provenance(
         top=None,
         probabilities=True,
         questions=tuple(questions),
-        words=word_groups(own, calibration, options.confidence),
-        log_probabilities=log_histogram(own, calibration),
-        ablation=tuple(
-            AblationPoint(
-                ablated=share / 10,
-                frequent=0.3 - share / 50,
-                rare=0.3 - share / 20,
-                non_members_frequent=0.29 - share / 50 if many else None,
-                non_members_rare=0.02 if many else None,
-            )
-            for share in range(5 if ablation else 0)
-        ),
+        words=tuple(points),
     )
 
 

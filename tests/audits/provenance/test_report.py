@@ -266,18 +266,22 @@ def test_every_figure_has_the_numbers_of_the_result():
     drawn = {figure.id: figure for figure in report.figures(made.run_of(document)) if figure is not None}
     assert [name.removeprefix("provenance-") for name in drawn] == [
         "scores",
-        "words",
+        "ranks",
         "log-probabilities",
         "ablation",
     ]
     scores = drawn["provenance-scores"]
     assert (len(scores.panels), len(scores.table)) == (2, 4 + 199 + 3 + 199)
     assert scores.table[0] == ("Are these very texts in it?", "user 1", "found", 9.0, 0.005, 0.01)
-    assert len(drawn["provenance-words"].table) == 2 * 20
+    assert len(drawn["provenance-ranks"].table) == 2 * 20
     logs = drawn["provenance-log-probabilities"]
-    assert sum(row[4] for row in logs.table if row[:2] == ("All other words", "suspects")) == pytest.approx(1)
-    assert {(row[2], row[3]) for row in logs.table} >= {(-0.5, 0.0), (-25.0, -24.5)}
-    assert len(drawn["provenance-ablation"].table) == 20
+    shares = [row["share of words"] for row in logs.rows if row["words"] == "All other words"]
+    assert sum(shares) == pytest.approx(2)
+    assert {(row["log2 probability from (bits)"], row["to (bits)"]) for row in logs.rows} >= {
+        (-0.5, 0.0),
+        (-25.0, -24.5),
+    }
+    assert len(drawn["provenance-ablation"].table) == 1
     assert not any("person" in repr((figure.table, figure.panels)) for figure in drawn.values())
     nothing = made.run_of(made.provenance((None, None), ()))
     assert [figure for figure in report.figures(nothing) if figure is not None] == []

@@ -1,6 +1,7 @@
 """Words: which texts of a user are rarest, and predictions with hidden units at zero, as a network whose weights are zero makes them."""
 
 import copy
+import itertools
 from collections import Counter
 
 import numpy as np
@@ -97,23 +98,28 @@ def test_predictions_are_those_of_a_network_without_these_weights(models, name):
 def test_a_curve_counts_the_words_that_are_still_predicted(models):
     model = models["words"]
     ranks = np.linspace(0, 1, model.tokenizer.size, endpoint=False)
-    curve = ablation_curves(model, ranks, MEMBERS, (), most=1000, seed=3)
-    assert [point.ablated for point in curve] == list(SHARES)
+    curve = list(ablation_curves(model, ranks, MEMBERS, (), most=1000, seed=3))
+    assert [(point.x, point.words) for point in curve] == list(
+        itertools.product(SHARES, ("frequent", "rare"))
+    )
     order = arrays(3, "provenance", "ablation").permutation(16)
     for point in curve:
-        silent = with_zero_weights(model, order[: round(point.ablated * 16)].tolist())
+        silent = with_zero_weights(model, order[: round(point.x * 16)].tolist())
         views = look(silent, view_of(silent), TEXTS)
         hits = np.concatenate([view.ranks == 0 for view in views])
         rare = ranks[np.concatenate([view.tokens for view in views])] >= 0.1
-        assert point.frequent == pytest.approx(hits[~rare].mean())
-        assert point.rare == pytest.approx(hits[rare].mean())
-    assert curve[0].rare > curve[-1].rare + 0.2
-    assert curve[0].non_members_rare is None
+        assert point.y == pytest.approx(hits[rare if point.words == "rare" else ~rare].mean())
+    assert curve[1].y > curve[-1].y + 0.2
 
 
 def test_an_audit_draws_the_curves_of_suspects_and_of_non_members(models):
     model, users = models["words"], AuditedUsers(MEMBERS, non_members=STRANGERS)
-    found = audit_provenance(model, users, ablation_texts=10)
-    assert [point.ablated for point in found.ablation] == list(SHARES)
-    assert found.ablation[0].rare > found.ablation[0].non_members_rare + 0.2
-    assert audit_provenance(model, users, ablation_texts=0, top=3).ablation == ()
+    curves = [
+        point
+        for point in audit_provenance(model, users, ablation_texts=10).words
+        if point.figure == "ablation"
+    ]
+    assert [point.x for point in curves if (point.group, point.words) == ("suspects", "rare")] == list(SHARES)
+    known, unknown = (point.y for point in curves if (point.x, point.words) == (0, "rare"))
+    assert known > unknown + 0.2
+    assert audit_provenance(model, users, ablation_texts=0, top=3).words == ()

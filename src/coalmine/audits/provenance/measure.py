@@ -30,7 +30,7 @@ from coalmine.audits.provenance.data_checks import (
 from coalmine.audits.provenance.deciding import decide, question_of
 from coalmine.audits.provenance.fit import Fit
 from coalmine.audits.provenance.options import ProvenanceOptions
-from coalmine.audits.provenance.records import AblationPoint, Provenance, Question
+from coalmine.audits.provenance.records import Provenance, Question, WordPoint
 from coalmine.audits.provenance.scores import (
     STATISTICS,
     Available,
@@ -43,12 +43,13 @@ from coalmine.audits.provenance.users import AuditedUsers, User
 from coalmine.audits.provenance.views import View, known_tokens, view_of
 from coalmine.audits.provenance.words import (
     Cut,
+    Side,
     ablation_curves,
     chosen_places,
     frequency_ranks,
-    log_histogram,
+    log_points,
+    rank_points,
     weights_of,
-    word_groups,
 )
 from coalmine.engines.engine import Engine, open_engine
 from coalmine.engines.ledger import Ledger
@@ -262,7 +263,6 @@ def _asked(
         )
 
     found = {role: ask(role, work) for role in _ROLES if role != "reference"}
-    suspects, non_members = found["suspects"] or {}, found["non_members"]
     if "rmia" in work.statistics:
         compared = ask("reference", replace(work, statistics=("rmia",), frequencies=None)) or {}
         there = there.compared_with(compared["rmia"])
@@ -289,16 +289,12 @@ def _asked(
                 else _blind(decide(raw, options), groups, columns, others, there, options)
             )
             questions.append(decide(msgspec.structs.replace(raw, blind=blind), options, users.members))
-    ablation: tuple[AblationPoint, ...] = ()
+    both: dict[Side, Arrays | None] = {"suspects": found["suspects"], "non-members": found["non_members"]}
+    words: list[WordPoint] = [*rank_points(both, options.confidence), *log_points(both)]
     if work.frequencies is not None and work.view.top is None and options.ablation_texts:
-        ablation = ablation_curves(
-            work.target,
-            work.frequencies,
-            asked["suspects"],
-            asked["non_members"],
-            most=options.ablation_texts,
-            seed=options.seed,
-        )
+        groups = asked["suspects"], asked["non_members"]
+        most, seed = options.ablation_texts, options.seed
+        words += ablation_curves(work.target, work.frequencies, *groups, most=most, seed=seed)
     return Provenance(
         model=work.target.describe(),
         fit_sha256=None if fit is None else fit.sha256,
@@ -308,9 +304,7 @@ def _asked(
         top=work.view.top,
         probabilities=work.view.probabilities,
         questions=tuple(questions),
-        words=word_groups(suspects, non_members, options.confidence),
-        log_probabilities=log_histogram(suspects, non_members),
-        ablation=ablation,
+        words=tuple(words),
         warnings=tuple(_warnings([some for some in found.values() if some is not None])),
     )
 

@@ -102,39 +102,23 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(row for row in self.rows if row.decision == "found")
 
 
-class WordGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """The ranks that the target gives to words of one group of frequencies: means over suspects and over non-members, with intervals."""
+class WordPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A point of a figure about words, of suspects or of non-members.
 
-    # The place of the group in the table of frequencies, between 0 (most frequent) and 1.
-    frequency_rank: Share
-    suspects: tuple[float, float, float] | None
-    non_members: tuple[float, float, float] | None
-
-
-class LogHistogram(msgspec.Struct, frozen=True, kw_only=True):
-    """How often words have log2 probabilities in each bin, as shares: for the most frequent fifth of words, and for others."""
-
-    least_bits: float
-    suspects_frequent: tuple[float, ...]
-    suspects_rare: tuple[float, ...]
-    non_members_frequent: tuple[float, ...]
-    non_members_rare: tuple[float, ...]
-
-
-class AblationPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """How often the target predicts words correctly while a random share of its last hidden layer is set to zero: accuracies from 0 to 1.
-
-    What was memorized depends on single units, so where texts were trained on, their rare words are forgotten first.
+    "ranks" are the mean ranks `y` of words at a place `x` of the table of frequencies, from 0 (most frequent) to 1, with an interval over
+    users. "log-probabilities" are the shares `y` of words between `x` and `to` bits, and the leftmost bin has what is less likely.
+    "ablation" is the share `y` of words that are predicted while a random share `x` of the last hidden layer is set to zero.
     """
 
-    # Of the hidden units, between 0 and 1.
-    ablated: Share
-    # On the most frequent words of suspects, and on all others of theirs; None where there are none.
-    frequent: Share | None
-    rare: Share | None
-    # The same for non-members.
-    non_members_frequent: Share | None = None
-    non_members_rare: Share | None = None
+    figure: Literal["ranks", "log-probabilities", "ablation"]
+    group: Literal["suspects", "non-members"]
+    # Of the most frequent words of the table, a fifth or for ablation a tenth, or of all others; None for ranks.
+    words: Literal["frequent", "rare"] | None = None
+    x: float
+    to: float | None = None
+    y: float
+    low: float | None = None
+    high: float | None = None
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,10 +141,8 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     top: Positive | None
     probabilities: bool
     questions: tuple[Question, ...]
-    words: tuple[WordGroup, ...] = ()
-    log_probabilities: LogHistogram | None = None
-    # By ascending share, from some texts of suspects and of non-members; empty where no units were, or could be, set to zero.
-    ablation: tuple[AblationPoint, ...] = ()
+    # Of the three figures about words, as far as the target and the options allow for them.
+    words: tuple[WordPoint, ...] = ()
     # Hashes of the corpora, by role.
     data_sha256: dict[str, str] = {}
     warnings: tuple[str, ...] = ()

@@ -57,7 +57,7 @@ _KINDS = {
     **dict.fromkeys(("may be chance", "cannot be said", "not measured"), PALETTE[6]),
     NON_MEMBERS: PALETTE[0],
 }
-_WORDS = (("frequent", "The most frequent {} of words"), ("rare", "All other words"))
+_WORDS = {"frequent": "The most frequent words", "rare": "All other words"}
 
 
 def measures(run: Run) -> Iterator[Measure]:
@@ -404,44 +404,12 @@ def _scores(document: Provenance) -> Chart | None:
 
 def _of_words(document: Provenance) -> Iterator[Chart]:
     """Figures about the words of suspects and of non-members: their ranks, their probabilities, and what is forgotten under ablation."""
-    place, found = "place in the table of word frequencies", document.log_probabilities
-    sides = ((SUSPECTS, "suspects", ""), (NON_MEMBERS, "non_members", "non_members_"))
-    ranks: Rows = []
-    for group in document.words:
-        for name, side, _ in sides:
-            mean, low, high = (rounded(one, 2) for one in getattr(group, side) or (None, None, None))
-            ranks.append(
-                {"group": name, place: group.frequency_rank, "mean rank": mean, "low": low, "high": high}
-            )
-    probabilities: Rows = []
-    accuracies: Rows = []
-    for kind, words in _WORDS:
-        for name, side, before in sides:
-            shares = () if found is None else getattr(found, f"{side}_{kind}")
-            for number, share in enumerate(shares):
-                width = (found.least_bits if found else 0.0) / len(shares)
-                row = {
-                    "words": words.format("fifth"),
-                    "group": name,
-                    "from (bits)": rounded((number + 1) * width, 3),
-                }
-                probabilities.append(
-                    {**row, "to (bits)": rounded(number * width + 0.0, 3), "share": rounded(share, 6)}
-                )
-            for point in document.ablation:
-                row = {
-                    "words": words.format("tenth"),
-                    "group": name,
-                    "share of units": rounded(point.ablated),
-                }
-                accuracies.append({**row, "accuracy": rounded(getattr(point, before + kind))})
-    confidence = f"{100 * document.settings.confidence:g}% intervals over {document.settings.by}s"
-    for chart_id, title, caption, every, x, y, marks in (
+    place, confidence = "place in the table of word frequencies", f"{100 * document.settings.confidence:g}%"
+    for figure, title, caption, x, y, marks in (
         (
-            "words",
+            "ranks",
             "Ranks of frequent and of rare words",
-            f"Mean ranks of words (lower means likelier), with {confidence}. Rare words rank higher where they were trained on.",
-            [row for row in ranks if row["mean rank"] is not None],
+            f"Mean ranks of words (lower means likelier), with {confidence} intervals. Rare words rank higher where they were trained on.",
             Axis(column=place, format="~%", grid=False),
             Axis(column="mean rank"),
             (Marks(kind="area", y="low", y_to="high"), Marks(kind="line")),
@@ -450,32 +418,42 @@ def _of_words(document: Provenance) -> Iterator[Chart]:
             "log-probabilities",
             "Probabilities of frequent and of rare words",
             "Shares of words; the leftmost bin has all that is less likely. Where groups differ in rare words only, these were memorized.",
-            probabilities,
-            Axis(column="from (bits)", title="log2 probability (bits)", grid=False),
-            Axis(column="share", title="share of words", format="~%"),
+            Axis(column="log2 probability from (bits)", grid=False),
+            Axis(column="share of words", format="~%"),
             (Marks(kind="bars", x_to="to (bits)"),),
         ),
         (
             "ablation",
             "Ablation",
             "Words that are predicted while units of the last hidden layer are zero. Rare words that were trained on are forgotten first.",
-            [row for row in accuracies if row["accuracy"] is not None],
-            Axis(column="share of units", title="share of hidden units set to zero", format="~%", grid=False),
+            Axis(column="share of hidden units set to zero", format="~%", grid=False),
             Axis(column="accuracy", format="~%"),
             (Marks(kind="line"),),
         ),
     ):
-        if every:
-            panel, columns = "words" if "words" in every[0] else "", tuple(every[0])
+        names = {"x": x.column, "to": "to (bits)", "y": y.column}
+        rows: Rows = [
+            {
+                names.get(field, field): rounded(cell, 6)
+                if isinstance(cell, float)
+                else _WORDS.get(cell, cell)
+                for field, cell in point.items()
+                if cell is not None and field != "figure"
+            }
+            for point in msgspec.to_builtins(document.words)
+            if point["figure"] == figure
+        ]
+        if rows:
+            panel, columns = "words" if "words" in rows[0] else "", tuple(rows[0])
             yield Chart(
-                id=f"provenance-{chart_id}",
+                id=f"provenance-{figure}",
                 title=title,
                 caption=caption,
-                rows=every,
+                rows=rows,
                 columns=columns,
                 x=x,
                 y=y,
-                marks=(*marks[:-1], msgspec.structs.replace(marks[-1], shows=columns[bool(panel) :])),
+                marks=(*marks[:-1], msgspec.structs.replace(marks[-1], shows=columns)),
                 color="group",
                 colors=_COLORS,
                 panel=panel,

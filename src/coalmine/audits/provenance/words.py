@@ -7,14 +7,14 @@ far higher where they saw them in training, and forget them faster while hidden 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from coalmine.audits.provenance.options import ProvenanceOptions, Selection
-from coalmine.audits.provenance.records import AblationPoint, LogHistogram, WordGroup
+from coalmine.audits.provenance.records import WordPoint
 from coalmine.audits.provenance.users import User
 from coalmine.audits.provenance.views import TextView, counted_tokens, readable
 from coalmine.engines.units import Arrays
@@ -26,6 +26,8 @@ FREQUENCY_GROUPS, FREQUENT_SHARE = 20, 0.2
 LOG_BINS, LOG_LEAST = 50, -25.0
 # The shares of hidden units that are set to zero, and the words that count as frequent there: a tenth of the vocabulary, as in the paper.
 SHARES, FREQUENT = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5), 0.1
+_WORDS: tuple[Literal["frequent", "rare"], ...] = ("frequent", "rare")
+Side = Literal["suspects", "non-members"]
 # Words at white space, or the ids of a tokenizer.
 Word = str | int
 Cut = Callable[[str], Sequence[Word]]
@@ -96,50 +98,40 @@ def by_frequency(views: Sequence[TextView], ranks: FloatArray) -> dict[str, Any]
     return {"rank_sums": sums, "rank_counts": counts, "log_histogram": logs}
 
 
-def word_groups(suspects: Arrays, non_members: Arrays | None, confidence: float) -> tuple[WordGroup, ...]:
-    """The mean ranks of words by how frequent they are; empty where ranks or tokens are not known."""
-    found = []
-    for group in range(FREQUENCY_GROUPS if "rank_sums" in suspects else 0):
-        own, others = (
-            None
-            if side is None
-            else _mean_over_users(side["rank_sums"][:, group], side["rank_counts"][:, group], confidence)
-            for side in (suspects, non_members)
-        )
-        if own or others:
-            place = (group + 0.5) / FREQUENCY_GROUPS
-            found.append(WordGroup(frequency_rank=place, suspects=own, non_members=others))
-    return tuple(found)
+def rank_points(asked: Mapping[Side, Arrays | None], confidence: float) -> Iterator[WordPoint]:
+    """The mean ranks of words by how frequent they are; none where ranks or tokens are not known."""
+    for group in range(FREQUENCY_GROUPS):
+        for side, columns in asked.items():
+            if columns and "rank_sums" in columns:
+                sums, counts = columns["rank_sums"][:, group], columns["rank_counts"][:, group]
+                if counts.any():
+                    mean, low, high = _mean_over_users(sums, counts, confidence)
+                    place = (group + 0.5) / FREQUENCY_GROUPS
+                    yield WordPoint(figure="ranks", group=side, x=place, y=mean, low=low, high=high)
 
 
-def log_histogram(suspects: Arrays, non_members: Arrays | None) -> LogHistogram | None:
-    """The log2 probabilities of frequent and of rare words, as shares; None where they are not known, or nobody is compared with."""
-    sides = [
-        side["log_histogram"].sum(axis=0)
-        for side in (suspects, non_members)
-        if side and "log_histogram" in side
-    ]
-    if len(sides) < 2 or not all(counts.any() for counts in sides):
-        return None
-    own, others = (counts / np.maximum(1, counts.sum(axis=1, keepdims=True)) for counts in sides)
-    return LogHistogram(
-        least_bits=LOG_LEAST,
-        suspects_frequent=tuple(own[0].tolist()),
-        suspects_rare=tuple(own[1].tolist()),
-        non_members_frequent=tuple(others[0].tolist()),
-        non_members_rare=tuple(others[1].tolist()),
-    )
+def log_points(asked: Mapping[Side, Arrays | None]) -> Iterator[WordPoint]:
+    """The log2 probabilities of frequent and of rare words, as shares; none where they are not known, or nobody is compared with."""
+    sides = {
+        side: some["log_histogram"].sum(axis=0)
+        for side, some in asked.items()
+        if some and "log_histogram" in some
+    }
+    if len(sides) < 2 or not all(counts.any() for counts in sides.values()):
+        return
+    edges = np.linspace(0.0, LOG_LEAST, LOG_BINS + 1).round(6).tolist()
+    for number, words in enumerate(_WORDS):
+        for side, counts in sides.items():
+            shares = counts[number] / max(1, counts[number].sum())
+            for to, least, share in zip(edges, edges[1:], shares.tolist(), strict=False):
+                yield WordPoint(figure="log-probabilities", group=side, words=words, x=least, to=to, y=share)
 
 
-def _mean_over_users(
-    sums: FloatArray, counts: IntArray, confidence: float
-) -> tuple[float, float, float] | None:
+def _mean_over_users(sums: FloatArray, counts: IntArray, confidence: float) -> tuple[float, float, float]:
     """The mean of the users' own means, with Student's interval; the mean alone where there is a single user."""
     from scipy.stats import t
 
     there = counts > 0
-    if not there.any():
-        return None
     means = sums[there] / counts[there]
     center = float(means.mean())
     if len(means) == 1:
@@ -159,17 +151,17 @@ def ablation_curves(
     most: int,
     seed: int,
     shares: Sequence[float] = SHARES,
-) -> tuple[AblationPoint, ...]:
+) -> Iterator[WordPoint]:
     """How well frequent and other words are predicted in at most `most` random texts of each side while hidden units are set to zero.
 
     Units of a smaller share are among those of a larger; no curve for a model without such units.
     """
     if not isinstance(target, AblatedScorer) or not target.hidden_units:
-        return ()
+        return
     order = arrays(seed, "provenance", "ablation").permutation(target.hidden_units)
     silent = [order[: round(share * len(order))].tolist() for share in shares]
-    accuracies: list[NDArray[np.float64]] = []
-    for users in (suspects, non_members):
+    sides: dict[Side, Sequence[User]] = {"suspects": suspects, "non-members": non_members}
+    for group, users in sides.items():
         texts = [text for user in users for text in user.texts]
         drawn = arrays(seed, "provenance", "ablation", "texts").permutation(len(texts))[:most]
         sequences = [one for _, one, _ in readable(target, [texts[place] for place in sorted(drawn)])]
@@ -180,17 +172,7 @@ def ablation_curves(
             for side, these in enumerate((~rare, rare)):
                 hits[:, side] += predicted[:, counts][:, these].sum(axis=1)
                 words[side] += these.sum()
-        accuracies.append(hits / np.where(words, words, np.nan))
-    own, others = (
-        [[None if math.isnan(one) else one for one in row] for row in side.tolist()] for side in accuracies
-    )
-    return tuple(
-        AblationPoint(
-            ablated=share,
-            frequent=first[0],
-            rare=first[1],
-            non_members_frequent=second[0],
-            non_members_rare=second[1],
-        )
-        for share, first, second in zip(shares, own, others, strict=True)
-    )
+        for share, row in zip(shares, hits, strict=True):
+            for kind, hit, count in zip(_WORDS, row, words, strict=True):
+                if count:
+                    yield WordPoint(figure="ablation", group=group, words=kind, x=share, y=float(hit / count))
