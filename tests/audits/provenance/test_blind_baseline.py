@@ -119,15 +119,23 @@ def test_it_fires_on_real_text_of_other_topics_and_not_on_a_random_split():
     ("changes", "name"),
     [
         ({"year": 2006}, "dates"),
-        ({"texts": 12}, "posts"),
-        ({"topic": "word1 word2 word3 word4 word5 word6 word7"}, "length"),
+        ({"texts": 12}, "numbers of texts"),
+        ({"topic": "word1 word2 word3 word4 word5 word6 word7"}, "lengths"),
     ],
 )
 def test_it_says_what_separates(changes, name):
     found = blind_baseline(made_users(40, 1), made_users(40, 2, **changes))
     assert found.p_value <= 2 / 2000
     assert name in found.separating()
-    assert list(found.groups) == ["words", "order", "characters", "single", "length", "dates", "posts"]
+    assert list(found.groups) == [
+        "words",
+        "word order",
+        "characters",
+        "single features",
+        "lengths",
+        "dates",
+        "numbers of texts",
+    ]
     assert found.auc.low > 0.5
     if name == "dates":
         assert set(found.separating()) == {"dates"}
@@ -172,7 +180,10 @@ def test_scores_of_a_model_that_saw_neither_side_are_seen():
     users = styled_users(42, 1)
     bits = np.linspace(-5, -4, 42)
     assert blind_baseline(users[:12], users[12:]).p_value > 0.01
-    assert "model" in blind_baseline(users[:12], users[12:], model_bits=(bits[30:], bits[:30])).separating()
+    assert (
+        "probabilities under another model"
+        in blind_baseline(users[:12], users[12:], model_bits=(bits[30:], bits[:30])).separating()
+    )
 
 
 def test_it_knows_how_large_a_difference_it_would_notice():
@@ -190,7 +201,7 @@ def test_it_knows_how_large_a_difference_it_would_notice():
 def test_what_users_do_not_have_is_not_measured():
     users = [User(f"line {place}", (UserText(f"text {place % 7}"),)) for place in range(40)]
     found = blind_baseline(users[:20], users[20:])
-    assert list(found.groups) == ["words", "order", "characters", "single"]
+    assert list(found.groups) == ["words", "word order", "characters", "single features"]
     assert found.auc.status == "measured"
     same = [User(str(place), (UserText("same"),)) for place in range(8)]
     nothing = blind_baseline(same[:4], same[4:])

@@ -21,7 +21,7 @@ import unicodedata
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -50,7 +50,6 @@ LEVEL = 0.01
 PENALTY = 1.0
 # Labels that are scored at a time, so that memory stays bounded.
 _ORDERS_AT_ONCE = 500
-GroupName = Literal["words", "order", "characters", "single", "length", "dates", "posts", "model"]
 # What is counted is counted in this many buckets, so that memory does not grow with the vocabulary.
 BUCKETS = 1 << 13
 # The most single features that are looked at: half of them those that most users have, and half those that are spread least evenly over
@@ -72,7 +71,7 @@ class BlindBaseline(msgspec.Struct, frozen=True, kw_only=True):
     auc: Estimate
     p_value: Share | None = None
     # Of an area as high by chance, for each group of features in which users differ.
-    groups: dict[GroupName, Share] = {}
+    groups: dict[str, Share] = {}
     suspects: Count
     non_members: Count
     # How many orders of the labels were tried, the true one included: 1 / orders is the smallest p-value.
@@ -83,11 +82,11 @@ class BlindBaseline(msgspec.Struct, frozen=True, kw_only=True):
     scores_p_value: Share | None = None
 
     def separating(self, level: float = LEVEL) -> tuple[str, ...]:
-        """The groups of features that tell suspects from non-members at a level, the clearest first; ("all",) if only all together do."""
+        """The groups of features that tell suspects from non-members at a level, the clearest first."""
         found = [name for name, p_value in self.groups.items() if p_value <= level]
         if found:
             return tuple(sorted(found, key=lambda name: self.groups[name]))
-        return ("all",) if self.p_value is not None and self.p_value <= level else ()
+        return ("features all together",) if self.p_value is not None and self.p_value <= level else ()
 
 
 def blind_baseline(
@@ -133,7 +132,7 @@ def blind_baseline(
     labels = np.repeat([1.0, -1.0], [len(places) for places in drawn])
     features = user_features(users, labels > 0, None if model_bits is None else _beside(model_bits, drawn))
     names = tuple(features)
-    single = features.pop("single", None)
+    single = features.pop("single features", None)
     if not features:
         return BlindBaseline(auc=Estimate.not_measured(METHOD, why), **counted)
     folds = _folds(labels, seed)
@@ -147,7 +146,7 @@ def blind_baseline(
     own = None if scores is None else _filled(_beside(scores, drawn))
     imagined = [_clearest(one[:, None], labels[:, None], seed)[0] for one in (labels, own) if one is not None]
     p_values, noticed = _corrected(areas, imagined)
-    by_group = {"single": p_values[0]} | dict(zip(features, p_values[1:-1], strict=True))
+    by_group = {"single features": p_values[0]} | dict(zip(features, p_values[1:-1], strict=True))
     return BlindBaseline(
         auc=_estimate(float(areas[-1, 0]), min(map(len, drawn)), len(labels), confidence),
         p_value=min(p_values),
@@ -303,7 +302,7 @@ def _estimate(area: float, trials: int, n: int, level: float) -> Estimate:
 
 def user_features(
     users: Sequence[User], is_suspect: np.ndarray, model_bits: FloatArray | None = None
-) -> dict[GroupName, FloatArray]:
+) -> dict[str, FloatArray]:
     """What can be known of users without the model, a row per user for each group of features in which they differ.
 
     Which users are suspects decides only whether both sides have dates. `model_bits` is the mean log2 probability of each user's tokens
@@ -316,16 +315,16 @@ def user_features(
     bits = None if model_bits is None else _filled(model_bits)[:, None]
     scalars = [numbers] if bits is None else [numbers, bits]
     ranks = _ranked(np.hstack([*scalars, *(_telling(shares) for shares in (shapes, raw, words, order))]))
-    groups: dict[GroupName, FloatArray | None] = {
+    groups: dict[str, FloatArray | None] = {
         "words": words,
-        "order": order,
+        "word order": order,
         "characters": np.hstack([raw, shapes]),
         # The place of each user among all by each feature alone, from 0 to 1.
-        "single": None if ranks is None else (ranks - 0.5) / len(ranks),
-        "length": _scalars(numbers[:, :4]),
+        "single features": None if ranks is None else (ranks - 0.5) / len(ranks),
+        "lengths": _scalars(numbers[:, :4]),
         "dates": _scalars(_dates(users, is_suspect)),
-        "posts": _scalars(numbers[:, 4:]),
-        "model": _scalars(bits),
+        "numbers of texts": _scalars(numbers[:, 4:]),
+        "probabilities under another model": _scalars(bits),
     }
     return {name: rows for name, rows in groups.items() if rows is not None and np.ptp(rows, axis=0).any()}
 

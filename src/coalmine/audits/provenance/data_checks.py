@@ -260,7 +260,7 @@ def without_shared(
     >>> both, own = UserText("Please find attached the minutes."), UserText("I wrote this, and only I did so.")
     >>> left, said = without_shared(AuditedUsers([User("ann", (both, own))], non_members=[User("bob", (both,))]))
     >>> len(left.suspects[0].texts), len(left.non_members), said
-    (1, 0, '2 texts that several users have were left out, and 1 user with no other text or in two groups')
+    (1, 0, '2 texts that several users have, or of users in two groups, were left out')
     """
     roles = ("suspects", "others", "non_members")
     there = {role: getattr(users, role) for role in (*roles, "reference") if getattr(users, role)}
@@ -278,23 +278,19 @@ def without_shared(
     }
     salt = "" if fit is None or users.reference else fit.record.reference_sha256
     left: dict[str, Any] = {role: [] for role in roles}
+    count = 0
     for role in roles:
         for user, own in zip(there.get(role, ()), hashed.get(role, ()), strict=True):
             out = {
                 text for text in own.texts if len(owners[text]) > 1 or (role == "others" and text in first)
             }
-            texts = tuple(text for text in user.texts if not out or text_hash(text, salt) not in out)
-            if texts and (by == "document" or len(sides[own.name]) < 2):
-                left[role].append(User(user.name, texts))
-    asked = [*left["suspects"], *left["non_members"]]
-    still = {user.name for user in asked}
+            apart = by == "document" or len(sides[own.name]) < 2
+            texts = tuple(text for text in user.texts if apart and text_hash(text, salt) not in out)
+            count += len(user.texts) - len(texts)
+            left[role] += [User(user.name, texts)] if texts else []
+    still = {user.name for role in ("suspects", "non_members") for user in left[role]}
     left["others"] = [user for user in left["others"] if user.name in still]
-    before, after = (
-        sum(len(user.texts) for role in roles for user in groups.get(role, ())) for groups in (there, left)
-    )
-    gone = len(users.suspects) + len(users.non_members) - len(asked)
-    says = f"{counted(before - after, 'text')} that several users have were left out"
-    says += f", and {counted(gone, 'user')} with no other text or in two groups" if gone else ""
+    says = f"{counted(count, 'text')} that several users have, or of users in two groups, were left out"
     return users._replace(**left), says
 
 

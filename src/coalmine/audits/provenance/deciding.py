@@ -36,17 +36,6 @@ from coalmine.statistics.provenance.detection import measure_detection, undecide
 THE_PERSON = "this person"
 # Above this p-value of all suspects together, and with nobody found, no report and no gate accuses anyone.
 TOGETHER = 0.05
-_BY_WHAT = {
-    "words": "their words",
-    "order": "the order of their words",
-    "characters": "their characters",
-    "single": "a single feature of their texts",
-    "length": "the lengths of their texts",
-    "dates": "their dates",
-    "posts": "how many texts they have",
-    "model": "the scores of a model that saw neither",
-    "all": "all of these together",
-}
 _DECIDING_ALONE = frozenset(one.name for one in STATISTICS if one.decides_alone)
 
 
@@ -280,5 +269,5 @@ def sides_of(question: Question) -> tuple[str, str]:
 
 def told_apart(question: Question) -> str:
     """By what users can be told from non-members without a model, in words; empty where they cannot."""
-    words = [_BY_WHAT[one] for one in (() if question.blind is None else question.blind.separating())]
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else ""
+    names = () if question.blind is None else question.blind.separating()
+    return f"their {' and '.join(filter(None, [', '.join(names[:-1]), names[-1]]))}" if names else ""

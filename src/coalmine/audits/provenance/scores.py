@@ -14,12 +14,11 @@ from coalmine.audits.provenance.options import StatisticName
 from coalmine.audits.provenance.users import User, UserText
 from coalmine.audits.provenance.views import NOT_LISTED, TextView, View, look_at_each, view_of
 from coalmine.audits.provenance.words import by_frequency
-from coalmine.engines.courses import SURVIVED
 from coalmine.engines.engine import Engine
 from coalmine.engines.ledger import Ledger
-from coalmine.engines.units import Arrays, Running, Unit
-from coalmine.errors import CoalmineError, WorkerLostError
-from coalmine.models.protocols import FloatArray, IntArray, Model, RemoteModel
+from coalmine.engines.units import Arrays, Running, Unit, in_order
+from coalmine.errors import NoNumberError
+from coalmine.models.protocols import FloatArray, IntArray, Model
 from coalmine.models.works import ModelWork
 from coalmine.progress import Progress
 from coalmine.statistics.provenance.rank_histograms import RankHistogram, Scaling
@@ -317,12 +316,10 @@ class UserWork(ModelWork):
             chunk += [] if user is None else [user]
 
     def run(self, unit: Unit, running: Running) -> Arrays:
-        """Ask all models about the users of a unit; the target's problem is raised if it has no number for any text."""
+        """Ask all models about the users of a unit."""
         *sides, sizes = unit.inputs
         texts = [UserText(*text) for text in zip(*sides, strict=True)]
         target, problems = look_at_each(self.target, self.view, texts)
-        if problems and len(problems) == len(texts):
-            raise problems[0]
         others = [look_at_each(one, view_of(one), texts).answers for one in self.models[1:]]
         shadows = others if self.reference is None else others[1:]
         beside = others[:1] if self.reference is not None else others
@@ -376,46 +373,13 @@ def ask_users(
     progress: Progress,
     task: str = "Asking",
 ) -> Arrays:
-    """The columns of all users, in their order; the users' texts are those that were chosen to be asked about.
-
-    Users whose unit fails have no numbers, and the reason; if all fail, the first problem is raised.
-    """
+    """The columns of all users, in their order, asked about the texts that were chosen; refused if the target has no number for any."""
     units = list(work.units(users))
-    parts, problems = answers(work, units, engine=engine, ledger=ledger, progress=progress, task=task)
-    for number, problem in problems.items():
-        known, sizes = next(part for part in parts if part), units[number].inputs[2]
-        empty = {
-            name: np.full(
-                (len(sizes), *column.shape[1:]), np.nan if column.dtype.kind == "f" else 0, dtype=column.dtype
-            )
-            for name, column in known.items()
-        }
-        parts[number] = empty | {"failed": np.array(sizes), "reason": np.array([str(problem)] * len(sizes))}
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-def answers(
-    work: ModelWork,
-    units: Sequence[Unit],
-    *,
-    engine: Engine,
-    ledger: Ledger,
-    progress: Progress,
-    task: str,
-) -> tuple[list[Arrays], dict[int, CoalmineError]]:
-    """The results of all units, and why some have none, by their numbers; if none has any, the first problem is raised."""
     progress.start(task, sum(unit.size for unit in units))
-    parts: list[Arrays] = [{} for _ in units]
-    problems: dict[int, CoalmineError] = {}
-    is_remote = isinstance(work.models[0], RemoteModel)
-    for outcome in engine.map(work, units, ledger=ledger, progress=progress):
-        if isinstance(outcome.problem, SURVIVED) and not is_remote:
-            problems[outcome.number] = outcome.problem
-            if isinstance(outcome.problem, WorkerLostError):
-                ledger.hold()
-        else:
-            parts[outcome.number] = outcome.value()
+    outcomes = in_order(engine.map(work, units, ledger=ledger, progress=progress))
+    parts = [outcome.value() for outcome in outcomes]
     progress.finish()
-    if problems and len(problems) == len(units):
-        raise problems[min(problems)]
-    return parts, problems
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    if columns["failed"].sum() == sum(unit.size for unit in units):
+        raise NoNumberError(columns["reason"][0])
+    return columns

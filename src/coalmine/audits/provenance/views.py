@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from coalmine.audits.provenance.users import UserText
 from coalmine.engines.apart import Answered, ask_apart
 from coalmine.engines.units import Unit
-from coalmine.errors import ModelError, NoNumberError, NotMeasurableError
+from coalmine.errors import CoalmineError, ModelError, NoNumberError, NotMeasurableError
 from coalmine.models.endpoints.http import EndpointRefusedError
 from coalmine.models.protocols import (
     DistributionScore,
@@ -116,9 +116,8 @@ def view_of(model: Model, top: int | None = None) -> View:
 
 def look_at_each(model: Model, view: View, texts: Sequence[UserText]) -> Answered[TextView | None]:
     """What a model says about each text, and why it has no number for some; one that it fails at does not stop the others."""
-    if isinstance(
-        model, RemoteModel
-    ):  # which fails for other reasons than a text, and may answer another time
+    if isinstance(model, RemoteModel):
+        # It fails for other reasons than a text, and may answer another time.
         return Answered(look(model, view, texts), {})
     found = ask_apart(lambda some: look(model, view, some), texts)
     for place, said in enumerate(found.answers):
@@ -137,9 +136,7 @@ def look(model: Model, view: View, texts: Sequence[UserText]) -> list[TextView |
         return list(_scored_as_text(model, view, texts))
     if isinstance(model, Scorer):
         return _scored(model, view, texts)
-    if isinstance(model, TextRanker):
-        return _listed(model, view, texts)
-    raise NotMeasurableError(f"{visible(model.name)} cannot be asked about texts")
+    return _listed(cast("TextRanker", model), view, texts)
 
 
 def tokens_digest(tokenizer: Tokenizer) -> str:
@@ -197,8 +194,7 @@ def readable(model: Model, texts: Sequence[UserText]) -> list[tuple[int, TokenSe
 def counted_tokens(tokenizer: Tokenizer, sequence: TokenSequence) -> tuple[IntArray, NDArray[np.bool_]]:
     """The tokens of a target, and which of them count: those that were not read as unknown."""
     tokens = np.array(sequence.target, dtype=np.int64)
-    known = np.ones(len(tokens), dtype=bool)
-    return tokens, tokens != tokenizer.unknown if isinstance(tokenizer, OpenTokenizer) else known
+    return tokens, tokens != (tokenizer.unknown if isinstance(tokenizer, OpenTokenizer) else -1)
 
 
 def _scored(model: Scorer, view: View, texts: Sequence[UserText]) -> list[TextView | None]:
@@ -220,13 +216,13 @@ def _scored(model: Scorer, view: View, texts: Sequence[UserText]) -> list[TextVi
             if view.top is not None:
                 ranks = np.where(ranks < view.top, ranks, NOT_LISTED)
             if view.moments:
-                means, deviations = _kept(score.mean_bits, counts), _kept(score.deviation_bits, counts)
+                means, deviations = score.mean_bits[counts], score.deviation_bits[counts]
         else:
             ranks = np.where(score.is_argmax[counts], 0, NOT_LISTED)
         found[place] = TextView(
             ranks,
             tokens[counts],
-            _kept(score.log2_probabilities, counts) if view.probabilities else None,
+            score.log2_probabilities[counts] if view.probabilities else None,
             means,
             deviations,
             unknown=int(len(tokens) - counts.sum()),
@@ -235,10 +231,6 @@ def _scored(model: Scorer, view: View, texts: Sequence[UserText]) -> list[TextVi
             places=np.flatnonzero(counts) + (0 if model.context else 1),
         )
     return found
-
-
-def _kept(values: FloatArray, counts: NDArray[np.bool_]) -> FloatArray:
-    return np.asarray(values[counts], dtype=np.float64)
 
 
 def _scored_as_text(model: TextScorer, view: View, texts: Sequence[UserText]) -> Iterator[TextView | None]:
@@ -304,19 +296,11 @@ def _place(rest: str, listed: Sequence[str]) -> int:
 
 def _unless_refused(ask: Callable[[Sequence[str]], Sequence[T]], texts: Sequence[str]) -> list[T | None]:
     """What a server says about each text; None for one that it refuses, such as one that is too long, unless it refuses all of them."""
-    try:
-        return list(ask(texts))
-    except EndpointRefusedError as problem:
-        if not problem.is_about_question or len(texts) < 2:
-            raise
-        found: list[T | None] = []
-        for half in (texts[: len(texts) // 2], texts[len(texts) // 2 :]):
-            try:
-                found += _unless_refused(ask, half)
-            except EndpointRefusedError as again:
-                if not again.is_about_question:
-                    raise
-                found += [None] * len(half)
-        if all(one is None for one in found):
-            raise
-        return found
+
+    def about_texts(error: BaseException) -> CoalmineError | None:
+        return error if isinstance(error, EndpointRefusedError) and error.is_about_question else None
+
+    found = ask_apart(ask, texts, about_texts)
+    if found.problems and len(found.problems) == len(texts):
+        raise found.problems[0]
+    return found.answers
