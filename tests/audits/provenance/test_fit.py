@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from audits.provenance.small_users import CALLS, SMALL, files_below, small_users
 from cli import in_process
-from coalmine import fit_provenance, load_model
-from coalmine.audits import FitOptions, load_fit, read_runs
+from coalmine import ScriptedModel, audit_provenance, fit_provenance, load_model
+from coalmine.audits import AuditedUsers, FitOptions, ProvenanceOptions, User, UserText, load_fit, read_runs
 from coalmine.audits.provenance.fit import (
     MISMATCHED_SIZES,
     fit_classifier,
@@ -23,6 +23,7 @@ from coalmine.audits.provenance.fit import (
     train_shadows,
 )
 from coalmine.audits.provenance.views import look, view_of
+from coalmine.audits.provenance.words import chosen_places
 from coalmine.engines.engine import open_engine
 from coalmine.errors import InputError
 from coalmine.statistics import RankHistogram
@@ -95,23 +96,27 @@ def test_what_was_killed_resumes_with_the_same_bytes(trained, fork_server, tmp_p
     assert files_below(out) == files_below(trained[1])
 
 
-@pytest.mark.parametrize("places", [None, [[1, 4]] * 8])
-def test_the_classifier_is_that_of_ranks_that_are_counted_by_hand(made, places):
+@pytest.mark.parametrize("queries", [None, 2])
+def test_scores_are_those_of_a_classifier_of_ranks_that_are_counted_by_hand(made, queries):
     fit, folder = made
-    features, labels = [], []
-    for shadow in fit.record.shadows:
-        model = load_model(folder / shadow.location)
-        histogram = RankHistogram(vocabulary=model.tokenizer.size, bins=8)
-        for place, user in enumerate(USERS):
-            texts = user.texts if places is None else [user.texts[one] for one in places[place]]
-            ranks = [look(model, view_of(model), [text])[0].ranks for text in texts]  # one text at a time
-            features.append(histogram.features(np.concatenate(ranks)))
-            labels.append(place in shadow.users)
-    expected = fit_classifier(np.array(features), labels).score(features)
-    classifier, _ = fit.classifier_for(histogram, places)
-    assert classifier.score(features).tolist() == expected.tolist()
+    options = ProvenanceOptions(bins=8, queries=queries, selection="random")
+    histogram = RankHistogram(vocabulary=fit.shadows[0].tokenizer.size, bins=8)
+
+    def by_hand(model, user):
+        texts = [user.texts[place] for place in chosen_places(user, options, str.split, len)]
+        views = [look(model, view_of(model), [text])[0] for text in texts]  # one text at a time
+        return histogram.features(np.concatenate([view.ranks for view in views]))
+
+    models = [load_model(folder / shadow.location) for shadow in fit.record.shadows]
+    features = np.array([by_hand(model, user) for model in models for user in USERS])
+    labels = np.array([place in shadow.users for shadow in fit.record.shadows for place in range(8)])
+    expected = fit_classifier(features, labels)
     # The small models remember whom they were trained on.
-    assert places or ((expected > 0) == np.array(labels)).mean() > 0.8
+    assert queries or ((expected.score(features) > 0) == labels).mean() > 0.8
+    suspects = [user._replace(name=f"suspect {user.name}") for user in small_users(4, seed=1)]
+    found = audit_provenance(models[0], AuditedUsers(suspects, reference=USERS), options, fit=fit)
+    scores = expected.score([by_hand(models[0], user) for user in suspects])
+    assert [row.scores["rank-histogram"] for row in found.questions[0].rows] == pytest.approx(scores)
 
 
 def test_the_same_files_from_processes_and_from_a_second_call(made, tmp_path):
@@ -139,18 +144,15 @@ def test_a_fit_that_was_written_is_the_same_when_it_is_read_and_names_nobody(mad
     content = (folder / "provenance-fit.json").read_bytes()
     assert b"user 3" not in content
     assert not any(text.text.encode() in content for user in USERS for text in user.texts)
-    for name in ("provenance-fit.json", "ranks.npz"):
-        assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600
+    assert stat.S_IMODE((folder / "provenance-fit.json").stat().st_mode) == 0o600
 
 
-def test_classifiers_for_what_a_target_shows(made):
+def test_a_target_with_more_tokens_than_the_shadows_has_no_classifier(made):
     fit, _ = made
-    few, _ = fit.classifier_for(RankHistogram(vocabulary=3, bins=8, top=3))
-    assert len(few.mean) == 4
-    none, why = fit.classifier_for(RankHistogram(vocabulary=5000, bins=8, top=1000))
-    assert none is None
-    assert "rank fewer tokens than the target lists" in why
-    assert "fewer tokens than there are bins" in fit.classifier_for(RankHistogram(vocabulary=4, bins=8))[1]
+    target = ScriptedModel("".join(chr(place) for place in range(200, 400)))
+    users = AuditedUsers([User("ann", (UserText(chr(200)),))], reference=USERS)
+    facts = audit_provenance(target, users, fit=fit).questions[0].statistics[0]
+    assert "rank fewer tokens than the target lists" in facts.not_applicable
 
 
 def test_shadows_of_a_private_target_have_its_words_and_privacy_and_noise_of_their_own(tmp_path):

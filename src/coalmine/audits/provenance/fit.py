@@ -1,9 +1,8 @@
-"""`fit_provenance`: shadow models on halves of the reference users, whose ranks the audit classifier is fitted to."""
+"""`fit_provenance`: shadow models on halves of the reference users; and the classifier of users by the ranks that models give."""
 
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -19,42 +18,35 @@ from numpy.typing import ArrayLike, NDArray
 
 from coalmine.audits.provenance.data_checks import HashedUser, hashed_users
 from coalmine.audits.provenance.options import FitOptions
-from coalmine.audits.provenance.users import User, UserText
-from coalmine.audits.provenance.views import look_at_each, text_units, view_of
-from coalmine.engines.engine import Engine, open_engine
+from coalmine.audits.provenance.users import User
+from coalmine.engines.engine import Engine
 from coalmine.engines.ledger import UNITS_FILE, Ledger
-from coalmine.engines.units import KEY_BYTES, Arrays, Running, Unit, in_order
-from coalmine.errors import InputError, MissingExtraError, ModelError, NotMeasurableError
+from coalmine.engines.units import KEY_BYTES
+from coalmine.errors import InputError, MissingExtraError, ModelError
 from coalmine.models.loading import load_model
 from coalmine.models.plugins import missing_members, named_function
 from coalmine.models.protocols import FloatArray, Model
 from coalmine.models.reference.checkpoint import CONFIG_FILE, MODELS
 from coalmine.models.reference.tokens import ReferenceTokenizer, tokenizer_from_dict
-from coalmine.models.works import ModelWork
 from coalmine.progress import Progress, Silent
 from coalmine.randomness import arrays, child_seed
 from coalmine.records.documents import Document
-from coalmine.statistics.provenance.rank_histograms import RankHistogram
 from coalmine.storage.directories import sole_use
 from coalmine.storage.files import (
-    PRIVATE,
     check_places,
     no_empty_directory,
     remove_abandoned,
     sha256_of_file,
     to_json,
-    write_bytes,
 )
 from coalmine.training.data import Documents, text_of
 from coalmine.training.family import Goal, InMemory, TrainedModel, reach
 from coalmine.training.options import TrainingOptions, changed, options_of
 from coalmine.training.record import read_training
 from coalmine.training.work import Member, TrainingWork
-from coalmine.visible import visible
 
 SCHEMA = "coalmine.provenance-fit/3"
-FIT_FILE, RANKS_FILE, SHADOWS_FOLDER = "provenance-fit.json", "ranks.npz", "shadows"
-_TEXTS_AT_A_TIME = 2048
+FIT_FILE, SHADOWS_FOLDER = "provenance-fit.json", "shadows"
 # The sizes of embeddings and layers of mismatched shadows in appendix B.2 of Auditing Data Provenance in Text-Generation Models (Song and
 # Shmatikov, 2019, arXiv:1811.00513), and by how many times more epochs they are trained there: 50 and not 30.
 MISMATCHED_SIZES = tuple(range(64, 353, 32))
@@ -78,8 +70,6 @@ class Shadow(msgspec.Struct, frozen=True, kw_only=True):
     users: tuple[int, ...]
     # A path from the directory of the fit, or what the user's own function returned.
     location: str
-    # How many tokens it ranks.
-    vocabulary: int
 
 
 class FitRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,8 +84,6 @@ class FitRecord(msgspec.Struct, frozen=True, kw_only=True):
     # In the order of the corpus.
     reference: tuple[HashedUser, ...]
     shadows: tuple[Shadow, ...] = ()
-    # Of the file beside this one.
-    ranks_sha256: str = ""
 
 
 FITS = Document(
@@ -104,8 +92,6 @@ FITS = Document(
     file=FIT_FILE,
     title="shadow models",
     by="`coalmine provenance --only-fit`",
-    others={RANKS_FILE: "the ranks that each shadow model gives to the texts of reference users"},
-    companions=lambda record: {RANKS_FILE: record.ranks_sha256},
     other_models=SHADOWS_FOLDER,
 )
 
@@ -175,7 +161,9 @@ class Fit:
     @cached_property
     def shadows(self) -> tuple[Model, ...]:
         """The shadow models, loaded when they are first needed."""
-        return tuple(_model_at(self.directory, shadow.location) for shadow in self.record.shadows)
+        # Those of `train` are in the directory; the user's own function says where its models are.
+        places = [(self.directory / shadow.location, shadow.location) for shadow in self.record.shadows]
+        return tuple(load_model(place if place.is_dir() else location) for place, location in places)
 
     @property
     def trained_on(self) -> NDArray[np.bool_]:
@@ -188,34 +176,6 @@ class Fit:
     def made_with(self, users: Sequence[User]) -> bool:
         """Whether these are the reference users that the fit was made with, with the same texts and in the same order."""
         return _digest(users) == self.record.reference_sha256
-
-    def classifier_for(
-        self, histogram: RankHistogram, places: Sequence[Sequence[int]] | None = None
-    ) -> tuple[AuditClassifier | None, str]:
-        """The audit classifier for a target whose ranks are counted in this way; or None, and why there is none.
-
-        `places` are the texts of each reference user that are looked at: as many as of a suspect. Without it, all.
-        """
-        features, labels = [], []
-        with np.load(self.directory / RANKS_FILE, allow_pickle=False) as saved:
-            chosen = np.split(np.arange(saved["texts"].sum()), np.cumsum(saved["texts"])[:-1])
-            if places is not None:
-                chosen = [own[list(some)] for own, some in zip(chosen, places, strict=True)]
-            for number, shadow in enumerate(self.record.shadows):
-                if (histogram.top or 1) > shadow.vocabulary:
-                    return None, "the shadow models rank fewer tokens than the target lists"
-                counted = msgspec.structs.replace(histogram, vocabulary=shadow.vocabulary)
-                if counted.width != histogram.width:
-                    return None, "the target or the shadow models rank fewer tokens than there are bins"
-                texts = np.split(saved[f"ranks-{number}"], np.cumsum(saved[f"lengths-{number}"])[:-1])
-                for user, own in enumerate(chosen):
-                    ranks = np.concatenate([texts[place] for place in own])
-                    if len(ranks):
-                        features.append(counted.features(ranks))
-                        labels.append(user in shadow.users)
-        if len(set(labels)) < 2:
-            return None, "the shadow models read texts of too few reference users; give more of them"
-        return fit_classifier(np.array(features), labels), ""
 
 
 def load_fit(path: str | os.PathLike[str]) -> Fit:
@@ -241,7 +201,7 @@ def fit_provenance(
     progress: Progress | None = None,
     **changes: Any,
 ) -> Fit:
-    """Train shadow models on random halves of the reference users, and ask them about the texts of all.
+    """Train shadow models on random halves of the reference users.
 
     A fit that was stopped resumes when the same call is made again. The fields of `FitOptions` can be given as keywords, such as
     `shadows=4`, instead of a record or on top of one.
@@ -257,8 +217,8 @@ def fit_provenance(
         training: options of the trainings that differ; a list of values is for the shadows in turn, such as `{"hidden": [64, 96]}`.
         train: your own function instead, from the texts of some users to the location of a model that was trained on them; or its name,
             python:module:function. It runs in this process.
-        engine: where shadows are trained and asked, such as "processes:2"; the results are the same.
-        progress: is advanced by characters that are trained on, and by texts that are asked about.
+        engine: where shadows are trained, such as "processes:2"; the results are the same.
+        progress: is advanced by characters that are trained on.
         changes: fields of `FitOptions`.
     """
     given = FitOptions.of(options, changes)
@@ -283,11 +243,11 @@ def fit_provenance(
         reference_sha256=digest,
         reference=hashed_users(reference, digest),
     )
-    check_places(folder, FIT_FILE, RANKS_FILE, UNITS_FILE)
-    with no_empty_directory(folder), sole_use(folder), open_engine(engine) as opened:
+    check_places(folder, FIT_FILE, UNITS_FILE)
+    with no_empty_directory(folder), sole_use(folder):
         if (folder / FIT_FILE).exists():
             fit = load_fit(folder)
-            if msgspec.structs.replace(fit.record, shadows=(), ranks_sha256="") != record:
+            if msgspec.structs.replace(fit.record, shadows=()) != record:
                 raise InputError(
                     f"{folder} already holds shadow models of other reference users or with other options; choose another directory, or "
                     "remove it"
@@ -300,61 +260,17 @@ def fit_provenance(
             locations = _trained_by(how, reference, trained_on, ledger, shown)
         else:
             place = folder / SHADOWS_FOLDER
-            trained = train_shadows(reference, trained_on, how, place, engine=opened, progress=shown)
+            trained = train_shadows(reference, trained_on, how, place, engine=engine, progress=shown)
             locations = [os.path.relpath(model.path, folder) for model in trained]
-        texts = [text for user in reference for text in user.texts]
-        saved: Arrays = {"texts": np.array([len(user.texts) for user in reference])}
-        shadows = []
-        for number, location in enumerate(locations):
-            model = _model_at(folder, location)
-            view = view_of(model)
-            if view.ranked is None or view.top is not None:
-                raise NotMeasurableError(
-                    f"{visible(model.name)} does not rank all tokens, as a shadow model must"
-                )
-            shown.start(f"Asking shadow {number + 1}", len(texts))
-            units = text_units(texts, _TEXTS_AT_A_TIME)
-            outcomes = opened.map(RanksWork(model), units, ledger=ledger, progress=shown)
-            parts = [outcome.value() for outcome in in_order(outcomes)]
-            shown.finish()
-            for name in ("ranks", "lengths"):
-                saved[f"{name}-{number}"] = np.concatenate([part[name] for part in parts])
-            users = tuple(np.flatnonzero(trained_on[:, number]).tolist())
-            shadows.append(Shadow(users=users, location=location, vocabulary=view.ranked))
-        stream = io.BytesIO()
-        np.savez_compressed(stream, **saved)  # type: ignore[arg-type]  # the stubs take a flag here
-        write_bytes(folder / RANKS_FILE, stream.getvalue(), mode=PRIVATE)
-        hashed = sha256_of_file(folder / RANKS_FILE)
-        record = msgspec.structs.replace(record, shadows=tuple(shadows), ranks_sha256=hashed)
+        shadows = tuple(
+            Shadow(users=tuple(np.flatnonzero(column).tolist()), location=location)
+            for column, location in zip(trained_on.T, locations, strict=True)
+        )
+        record = msgspec.structs.replace(record, shadows=shadows)
         FITS.save(folder, record)
         ledger.forget()
         remove_abandoned(folder)
     return Fit(record, folder)
-
-
-@dataclass(frozen=True)
-class RanksWork(ModelWork):
-    """Texts to ask one shadow model about; a text that it has no number for has no ranks."""
-
-    model: Model
-
-    name = "provenance-ranks/4"
-
-    @property
-    def models(self) -> tuple[Model, ...]:
-        """The one that is asked."""
-        return (self.model,)
-
-    def run(self, unit: Unit, running: Running) -> Arrays:
-        """The ranks of all tokens of a unit's texts, and how many of them each text has."""
-        texts = [UserText(*text) for text in zip(*unit.inputs, strict=True)]
-        views, problems = look_at_each(self.model, view_of(self.model), texts)
-        if len(problems) == len(texts):
-            raise problems[0]
-        running.advance(len(texts))
-        ranks = [np.empty(0, dtype=np.int32) if view is None else view.ranks for view in views]
-        lengths = np.array([len(one) for one in ranks], dtype=np.int32)
-        return {"ranks": np.concatenate(ranks).astype(np.int32), "lengths": lengths}
 
 
 def halves(users: int, shadows: int, *, seed: int) -> NDArray[np.bool_]:
@@ -547,11 +463,6 @@ def _trained_by(
         progress.advance(1)
     progress.finish()
     return found
-
-
-def _model_at(folder: Path, location: str) -> Model:
-    """A shadow model, by a path from the directory of the fit, or by whatever `load_model` takes."""
-    return cast("Model", load_model(folder / location if (folder / location).is_dir() else location))
 
 
 def _digest(users: Sequence[User]) -> str:

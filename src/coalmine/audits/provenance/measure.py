@@ -28,7 +28,7 @@ from coalmine.audits.provenance.data_checks import (
     without_shared,
 )
 from coalmine.audits.provenance.deciding import decide, question_of
-from coalmine.audits.provenance.fit import Fit
+from coalmine.audits.provenance.fit import Fit, fit_classifier
 from coalmine.audits.provenance.options import ProvenanceOptions
 from coalmine.audits.provenance.records import Provenance, Question, WordPoint
 from coalmine.audits.provenance.scores import (
@@ -190,17 +190,17 @@ def _planned(
         if known
         else None,
     )
-    classifier, why = None, f"there is no audit classifier; {_TRAIN_SHADOWS}"
-    if fit is not None and (options.queries is None or users.reference):
-        # Of some texts per user, it is fitted to as many of each reference user.
-        classifier, why = fit.classifier_for(
-            work.histogram, None if options.queries is None else places["reference"]
+    if fit is None:
+        absent["classifier"] = f"there is no audit classifier; {_TRAIN_SHADOWS}"
+    elif not users.reference:
+        absent["classifier"] = "the classifier is fitted to the reference users of the fit; give --reference"
+    elif any(one.histogram.width != work.histogram.width for one in _shadow_works(fit, work)):
+        absent["classifier"] = (
+            "the shadow models rank fewer tokens than the target lists, or than there are bins"
         )
-    if classifier is None:
-        absent["classifier"] = why
     if not sets:
         absent["population"] = "no reference users were given to compare ratios with"
-    there = Available(absent, classifier, of_users)
+    there = Available(absent, None, of_users)
     missing = {one.name: one.missing(there) for one in STATISTICS}
     wanted = options.statistic
     if wanted is not None and missing[wanted] is not None:
@@ -266,6 +266,15 @@ def _asked(
     if "rmia" in work.statistics:
         compared = ask("reference", replace(work, statistics=("rmia",), frequencies=None)) or {}
         there = there.compared_with(compared["rmia"])
+    if fit is not None and "rank-histogram" in work.statistics:
+        features, labels = [], []
+        for shadow, trained_on in zip(_shadow_works(fit, work), fit.trained_on.T, strict=True):
+            histograms = (ask("reference", shadow) or {})["rank-histogram"]
+            read = ~np.isnan(histograms).any(axis=1)
+            features.append(histograms[read])
+            labels.append(trained_on[read])
+        classifier = fit_classifier(np.concatenate(features), np.concatenate(labels))
+        there = there._replace(classifier=classifier)
     checks = check_data(users, fit, found if work.view.reads_unknown else None, options)
     if left_out:
         noted = DataCheck(about="shared", effect="none", says=left_out)
@@ -307,6 +316,15 @@ def _asked(
         words=tuple(words),
         warnings=tuple(_warnings([some for some in found.values() if some is not None])),
     )
+
+
+def _shadow_works(fit: Fit, work: UserWork) -> list[UserWork]:
+    """What to ask each shadow model about the reference users: the ranks that the target shows."""
+    top, bins, scaling = work.view.top, work.bins, work.scaling
+    return [
+        UserWork(shadow, statistics=("rank-histogram",), top=top, bins=bins, scaling=scaling)
+        for shadow in fit.shadows
+    ]
 
 
 def _blind(
