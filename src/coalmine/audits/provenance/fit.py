@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -18,13 +18,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from coalmine.audits.provenance.data_checks import HashedUser, hashed_users
 from coalmine.audits.provenance.options import FitOptions
-from coalmine.audits.provenance.users import User
+from coalmine.audits.provenance.users import User, UserText
 from coalmine.engines.engine import Engine
 from coalmine.engines.ledger import UNITS_FILE, Ledger
 from coalmine.engines.units import KEY_BYTES
-from coalmine.errors import InputError, MissingExtraError, ModelError
+from coalmine.errors import InputError, MissingExtraError
 from coalmine.models.loading import load_model
-from coalmine.models.plugins import missing_members, named_function
+from coalmine.models.plugins import named_function
 from coalmine.models.protocols import FloatArray, Model
 from coalmine.models.reference.checkpoint import CONFIG_FILE, MODELS
 from coalmine.models.reference.tokens import ReferenceTokenizer, tokenizer_from_dict
@@ -59,8 +59,8 @@ _OTHER_CELLS = {
     "gru-encoder-decoder": "encoder-decoder",
     "gru-attention": "attention",
 }
-# From data, such as the texts of some users, to a model, or to what `load_model` takes.
-Train = Callable[..., Model | str | os.PathLike[str]]
+# From the texts of some users to what `load_model` takes.
+Train = Callable[[list[UserText]], str | os.PathLike[str]]
 
 
 class Shadow(msgspec.Struct, frozen=True, kw_only=True):
@@ -230,16 +230,17 @@ def fit_provenance(
             "shadow models are trained like a model, by a preset or by your own function, which decides by itself how; give one of these"
         )
     usual = "provenance-words" if documents_of(reference).sources is None else "provenance-translation"
-    how: Recipe | OwnTraining
-    if train is None:
-        how = recipe_of(given, like=like, preset=preset or usual, training=training)
-    else:
-        how = OwnTraining.of(train)
+    recipe = recipe_of(given, like=like, preset=preset or usual, training=training)
+    own = named_function(train) if isinstance(train, str) else train
+    if own is None:
+        described: Any = [recipe.options, None if recipe.tokenizer is None else recipe.tokenizer.to_dict()]
+    else:  # what the function does is not known
+        described = train if isinstance(train, str) else [own.__module__, getattr(own, "__qualname__", "")]
     folder, shown, digest = Path(out), progress or Silent(), _digest(reference)
     trained_on = halves(len(reference), given.shadows, seed=given.seed)
     record = FitRecord(
         settings=given,
-        recipe_sha256=how.sha256,
+        recipe_sha256=hashlib.sha256(to_json(described)).hexdigest(),
         reference_sha256=digest,
         reference=hashed_users(reference, digest),
     )
@@ -255,12 +256,14 @@ def fit_provenance(
             return fit
         ledger = Ledger(folder)
         # Created before the first training, so that reports see by it what the models in `shadows` are.
-        ledger.begin(f"{SCHEMA} {how.sha256} {digest}", instead=not os.path.lexists(folder / UNITS_FILE))
-        if isinstance(how, OwnTraining):
-            locations = _trained_by(how, reference, trained_on, ledger, shown)
+        ledger.begin(
+            f"{SCHEMA} {record.recipe_sha256} {digest}", instead=not os.path.lexists(folder / UNITS_FILE)
+        )
+        if own is not None:
+            locations = _trained_by(own, reference, trained_on, ledger, shown)
         else:
             place = folder / SHADOWS_FOLDER
-            trained = train_shadows(reference, trained_on, how, place, engine=engine, progress=shown)
+            trained = train_shadows(reference, trained_on, recipe, place, engine=engine, progress=shown)
             locations = [os.path.relpath(model.path, folder) for model in trained]
         shadows = tuple(
             Shadow(users=tuple(np.flatnonzero(column).tolist()), location=location)
@@ -300,12 +303,6 @@ class Recipe(NamedTuple):
 
     options: tuple[TrainingOptions, ...]
     tokenizer: ReferenceTokenizer | None = None
-
-    @property
-    def sha256(self) -> str:
-        """A hash of all of it."""
-        tokenizer = None if self.tokenizer is None else self.tokenizer.to_dict()
-        return hashlib.sha256(to_json([self.options, tokenizer])).hexdigest()
 
 
 def recipe_of(
@@ -406,56 +403,23 @@ def train_shadows(
     )
 
 
-class OwnTraining(NamedTuple):
-    """A function that trains a model, and its name, by which a run that was stopped knows it again."""
-
-    name: str
-    train: Train
-
-    @property
-    def sha256(self) -> str:
-        """A hash of the name: what the function does is not known."""
-        return hashlib.sha256(self.name.encode()).hexdigest()
-
-    @classmethod
-    def of(cls, train: Train | str) -> OwnTraining:
-        """From a function, or from its name."""
-        if isinstance(train, str):
-            return cls(train, named_function(train))
-        name = getattr(train, "__qualname__", type(train).__name__)
-        return cls(f"python:{train.__module__}:{name}", train)
-
-    def trained(self, *data: Any) -> Model:
-        """A model that was trained on these data."""
-        made = self.train(*data)
-        if isinstance(made, (str, os.PathLike)):
-            return cast("Model", load_model(made))
-        missing = missing_members(made)
-        if missing:
-            raise ModelError(
-                f"{self.name} returned {type(made).__name__}, which is not a model: it has no {', '.join(missing)}; return a model, or "
-                "where it is"
-            )
-        return made
-
-
 def _trained_by(
-    own: OwnTraining, users: Sequence[User], trained_on: NDArray[np.bool_], ledger: Ledger, progress: Progress
+    train: Train, users: Sequence[User], trained_on: NDArray[np.bool_], ledger: Ledger, progress: Progress
 ) -> list[str]:
     """Where the user's own function put shadow models; those that an earlier run trained before it was stopped are not trained again."""
     found: list[str] = []
     progress.start("Training shadows", trained_on.shape[1])
     for number, column in enumerate(trained_on.T):
-        key = hashlib.sha256(f"{own.name} {number}".encode()).digest()[:KEY_BYTES]
+        key = number.to_bytes(KEY_BYTES, "big")
         known = ledger.result(key)
         if known is None:
             chosen = [user for user, is_chosen in zip(users, column, strict=True) if is_chosen]
-            where = own.train([text for user in chosen for text in user.texts])
+            where = train([text for user in chosen for text in user.texts])
             if isinstance(where, (str, os.PathLike)) and os.path.isdir(where):  # noqa: PTH112 - it need not be a path
                 where = Path(where).resolve()
             if not isinstance(where, (str, os.PathLike)) or str(where) in found:
                 raise InputError(
-                    f"{own.name} must save each model in a place of its own and return this place, got {type(where).__name__}"
+                    f"your function must save each model in a place of its own and return this place, got {type(where).__name__}"
                 )
             known = {"location": np.array(str(where))}
             ledger.add(key, known)
