@@ -23,7 +23,7 @@ from coalmine.audits.provenance.fit import (
     train_shadows,
 )
 from coalmine.audits.provenance.views import look, view_of
-from coalmine.audits.provenance.words import chosen_places
+from coalmine.audits.provenance.words import with_chosen_texts
 from coalmine.engines.engine import open_engine
 from coalmine.errors import InputError
 from coalmine.statistics import RankHistogram
@@ -103,7 +103,7 @@ def test_scores_are_those_of_a_classifier_of_ranks_that_are_counted_by_hand(made
     histogram = RankHistogram(vocabulary=fit.shadows[0].tokenizer.size, bins=8)
 
     def by_hand(model, user):
-        texts = [user.texts[place] for place in chosen_places(user, options, str.split, len)]
+        texts = with_chosen_texts(user, options, str.split, len).texts
         views = [look(model, view_of(model), [text])[0] for text in texts]  # one text at a time
         return histogram.features(np.concatenate([view.ranks for view in views]))
 

@@ -14,7 +14,7 @@ from audits.provenance.small_users import SMALL, small_users
 from coalmine import audit_provenance, load_model
 from coalmine.audits import AuditedUsers, ProvenanceOptions, User, UserText
 from coalmine.audits.provenance.views import look, readable, view_of
-from coalmine.audits.provenance.words import SHARES, ablation_curves, chosen_places, weights_of
+from coalmine.audits.provenance.words import SHARES, ablation_curves, weights_of, with_chosen_texts
 from coalmine.models import AblatedScorer
 from coalmine.randomness import arrays
 from coalmine.training.trainer import train_documents
@@ -28,7 +28,8 @@ texts = st.lists(words.map(" ".join), min_size=1, max_size=12)
 def chosen(own, rule, number, counts, seed=0, name="ann"):
     options = ProvenanceOptions(selection=rule, queries=number, seed=seed)
     user = User(name, tuple(UserText(text) for text in own))
-    return chosen_places(user, options, str.split, weights_of(counts, rule))
+    asked = with_chosen_texts(user, options, str.split, weights_of(counts, rule))
+    return [text.text for text in asked.texts]
 
 
 @given(texts, texts, st.integers(1, 14))
@@ -43,7 +44,7 @@ def test_both_rules_choose_as_a_plain_loop_does(reference, own, number):
             best = min(left, key=lambda place: (keys[place], place))
             left.remove(best)
             expected.append(best)
-        assert chosen(own, rule, number, counts) == tuple(sorted(expected))
+        assert chosen(own, rule, number, counts) == [own[place] for place in sorted(expected)]
 
 
 def test_random_choices_depend_on_the_user_and_the_seed_alone():

@@ -45,11 +45,15 @@ from coalmine.audits.provenance.words import (
     Cut,
     Side,
     ablation_curves,
-    chosen_places,
     frequency_ranks,
     log_points,
     rank_points,
     weights_of,
+<<<<<<< HEAD
+=======
+    with_chosen_texts,
+    word_groups,
+>>>>>>> 661a3b7b (Choose texts of users in one step)
 )
 from coalmine.engines.engine import Engine, open_engine
 from coalmine.engines.ledger import Ledger
@@ -161,15 +165,9 @@ def _planned(
     common = users.reference or [*users.suspects, *users.non_members]
     counts = Counter(word for user in common for text in user.texts for word in cut(text.text))
     weight = weights_of(counts, options.selection)
-    places = {
-        role: [chosen_places(user, options, cut, weight) for user in getattr(users, role)] for role in _ROLES
-    }
     asked = {
-        role: [
-            User(user.name, tuple(user.texts[place] for place in some))
-            for user, some in zip(getattr(users, role), chosen, strict=True)
-        ]
-        for role, chosen in places.items()
+        role: [with_chosen_texts(user, options, cut, weight) for user in getattr(users, role)]
+        for role in _ROLES
     }
     shadows = fit.shadows if fit is not None and view.probabilities else ()
     if not all(view.cuts_alike(view_of(shadow)) for shadow in shadows):

@@ -63,10 +63,10 @@ def weights_of(counts: Mapping[Word, int], selection: Selection) -> Callable[[Wo
     return lambda word: -places.get(word, len(places))
 
 
-def chosen_places(
+def with_chosen_texts(
     user: User, options: ProvenanceOptions, cut: Cut, weight: Callable[[Word], int]
-) -> tuple[int, ...]:
-    """The places of the texts of a user that a model is asked about; those without a known word only where there are no others.
+) -> User:
+    """A user with the texts alone that a model is asked about; those without a known word only where there are no others.
 
     Equal sums stay in the order of the corpus. What is random depends on the seed, the user's name and the number of texts, and not on
     other users.
@@ -78,7 +78,7 @@ def chosen_places(
         known = [known[place] for place in drawn]
     elif options.queries is not None:
         known.sort(key=lambda place: sum(map(weight, words[place])))
-    return tuple(sorted(known[: options.queries]))
+    return User(user.name, tuple(user.texts[place] for place in sorted(known[: options.queries])))
 
 
 def by_frequency(views: Sequence[TextView], ranks: FloatArray) -> dict[str, Any]:
