@@ -49,11 +49,7 @@ from coalmine.audits.provenance.words import (
     log_points,
     rank_points,
     weights_of,
-<<<<<<< HEAD
-=======
     with_chosen_texts,
-    word_groups,
->>>>>>> 661a3b7b (Choose texts of users in one step)
 )
 from coalmine.engines.engine import Engine, open_engine
 from coalmine.engines.ledger import Ledger
