@@ -203,16 +203,10 @@ def test_a_decision_that_was_edited(saved):
     [
         (lambda it: it["found"][2].update(text="pin 12345"), "a text that is not a member of its format, or"),
         (lambda it: it.update(format_template="pin {digits:3}"), "and its format has 1,000"),
-        (lambda it: it.update(format_template="pin {digits:"), "its format does not compile"),
-        (lambda it: it.update(size="9999"), "it is of 9,999 members, and its format has 10,000"),
         (lambda it: it.update(given="pin 0"), "does not begin with what was given"),
         (lambda it: it["found"].reverse(), "not in the order of places and costs"),
-        (lambda it: it["found"][1].update(log_perplexity_bits=0.5), "not in the order of places and costs"),
         (lambda it: it.update(method="prompt"), "what it found by prompt does not prove that"),
-        (lambda it: it.update(found=[]), "does not prove that"),
         (lambda it: it["certificate"].update(best_open_bits=1.0), "does not prove that"),
-        (lambda it: it["certificate"].update(exhausted=True), "does not prove that"),
-        (lambda it: it["certificate"].update(gap_bits=1.0), "the gap is 1, and computed again 0"),
     ],
 )
 def test_an_extraction_that_cannot_be(saved, change, said):
@@ -226,8 +220,6 @@ def test_an_extraction_that_cannot_be(saved, change, said):
     "options",
     [
         {"top": 10_000},
-        {"method": "brute"},
-        {"budget": 3},
         {"top": 60, "budget": 120},
         {"given": "pin 99"},
     ],
@@ -248,9 +240,7 @@ def verified(tmp_path):
     return tmp_path / "verified.json"
 
 
-@pytest.mark.parametrize(
-    "change", ["hidden", "elsewhere", "another search", "another number of times", "a stranger"]
-)
+@pytest.mark.parametrize("change", ["hidden", "elsewhere"])
 def test_texts_that_were_found_and_are_canaries(verified, change):
     """What the manifest says otherwise is refused by everyone who reads a result beside it."""
     assert verify_run(verified.parent).sound
@@ -259,16 +249,9 @@ def test_texts_that_were_found_and_are_canaries(verified, change):
         other["expansions"] = one["expansions"]
         if change == "elsewhere":
             one["text"], other["text"] = other["text"], one["text"]
-        if change == "another search":
-            extraction["format_template"] = "pin {re:[0-9]{4}}"
     with resealed(verified) as document:
-        canary = document["canaries"][0]
         if change == "hidden":
-            canary.update(extracted=False, place=None, expansions=None)
-        if change == "another number of times":
-            canary["repetitions"] = 9
-        if change == "a stranger":
-            canary["canary_id"] = "stranger"
+            document["canaries"][0].update(extracted=False, place=None, expansions=None)
     with pytest.raises(
         ContradictionError, match=r"verified\.json contradicts the manifest that it was made with: "
     ):

@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +29,6 @@ from coalmine.audits.disagreement.records import (
     FlaggedDocument,
     HalfModel,
 )
-from coalmine.audits.disagreement.scoring import DisagreementWork, Scores, score_documents
 from coalmine.audits.recitation.measure import masked_text
 from coalmine.corpus.files.corpora import Edits
 from coalmine.corpus.files.documents import CorpusDocument
@@ -40,14 +41,26 @@ from coalmine.corpus.planting.recounting import KnownManifest, manifest_of
 from coalmine.corpus.rewriting import OriginalCorpus, refuse_itself
 from coalmine.engines.engine import Engine, open_engine
 from coalmine.engines.ledger import UNITS_FILE, Ledger
-from coalmine.errors import CorpusError, InputError, NotMeasurableError
+from coalmine.engines.units import Arrays, Running, Unit
+from coalmine.errors import CorpusError, InputError, ModelOutputError, NotMeasurableError
 from coalmine.models.loading import load_model
-from coalmine.models.protocols import FloatArray, IntArray, Model
+from coalmine.models.protocols import (
+    FloatArray,
+    IntArray,
+    Model,
+    OpenTokenizer,
+    PairModel,
+    Tokenizer,
+    TokenSequence,
+    after_context,
+    max_length,
+)
 from coalmine.models.reference.tokens import CharacterTokenizer, ReferenceTokenizer, WordTokenizer
+from coalmine.models.works import ModelWork
 from coalmine.progress import Progress, Silent
 from coalmine.randomness import arrays, child_seed
 from coalmine.records.documents import beside, is_there
-from coalmine.statistics.disagreement import beyond_chance, stronger
+from coalmine.statistics.disagreement import beyond_chance, span_share, stronger
 from coalmine.storage.directories import UNFINISHED_FILE
 from coalmine.storage.files import (
     PRIVATE,
@@ -62,9 +75,13 @@ from coalmine.training.data import Documents, text_of
 from coalmine.training.family import Goal, InMemory, reach
 from coalmine.training.options import TrainingOptions, options_of
 from coalmine.training.work import Member, TrainingWork
+from coalmine.visible import visible
 
 # What all runs in a directory have in common: each may finish what another one began.
 _RUN, _TRAINING_RUN = "crosscheck/1", "crosscheck halves/1"
+# Documents of a unit are few enough to take seconds, and together about this long in characters.
+_CHARACTERS_AT_A_TIME = 1 << 18
+_DOCUMENTS_AT_A_TIME = 512
 # Fewer say nothing: a tenth of them is not one document.
 _LEAST_GROUPS = 10
 
@@ -145,10 +162,7 @@ def crosscheck(
         # Created before the first training, so that reports see by it what the models in `halves` are.
         ledger.begin(_RUN, instead=not os.path.lexists(folder / UNITS_FILE))
         first, second = _trained(texts, halves, how, folder / HALVES_FOLDER, opened, shown)
-        work = DisagreementWork(first, second, given.span)
-        scores = score_documents(
-            work, texts, halves.first.tolist(), engine=opened, ledger=ledger, progress=shown
-        )
+        scores = _scored(first, second, texts, halves, given.span, (opened, ledger, shown))
         judged = judge(scores, halves.groups, given)
         flagged, unread = judged.flagged.tolist(), int(np.isnan(judged.scores).sum())
         warnings = known.warnings
@@ -157,10 +171,6 @@ def crosscheck(
         with together() as written:
             kept, recount = None, None
             if drop:
-                if len(flagged) == len(documents):
-                    raise CorpusError(
-                        "all documents are flagged, so that nothing would be left; flag a smaller share"
-                    )
                 digest = original.write(target, Edits(changes=dict.fromkeys(flagged)), shown)
                 number = len(documents)
                 recount = original.recount(target, known, written, shown, by="crosscheck", documents=number)
@@ -174,13 +184,11 @@ def crosscheck(
                     HalfModel(description=first.describe(), documents=len(halves.places(0))),
                     HalfModel(description=second.describe(), documents=len(halves.places(1))),
                 ),
-                compared=len(documents) - unread,
                 unread=unread,
                 threshold=judged.threshold,
                 beyond_chance=judged.beyond,
                 flagged=tuple(
-                    _flagged(documents[place], place, halves, scores, judged, reveal=reveal)
-                    for place in flagged
+                    _flagged(documents, place, halves, scores, judged, reveal) for place in flagged
                 ),
                 revealed=reveal,
                 documents_sha256=_save_documents(folder, documents, halves, scores, judged),
@@ -239,10 +247,6 @@ def divide(documents: Sequence[CorpusDocument], options: CrosscheckOptions) -> H
             f"there are {number} groups of documents to divide, and two halves need at least {_LEAST_GROUPS}; give a larger corpus"
         )
     first = (arrays(options.seed, "crosscheck", "halves").random(number) < 0.5)[groups]
-    if first.all() or not first.any():
-        raise CorpusError(
-            "by chance all documents are in one half, because there are few; use another seed, or give a larger corpus"
-        )
     return Halves(first, groups)
 
 
@@ -301,6 +305,142 @@ def _held_out(others: IntArray, options: TrainingOptions, half: int) -> IntArray
     return np.sort(chosen)
 
 
+class Scores(NamedTuple):
+    """What a document's own model, which was trained on it, and the other one say about documents; one row each.
+
+    Attributes:
+        own_bits, other_bits: the log-perplexity of the document under each model; NaN where it cannot be read.
+        own_share, other_share: the largest share of the other model's bits over a span that each model is spared; NaN likewise.
+        begin, end: the span of `own_share` in characters; -1 where it is not known.
+    """
+
+    own_bits: FloatArray
+    other_bits: FloatArray
+    own_share: FloatArray
+    other_share: FloatArray
+    begin: IntArray
+    end: IntArray
+
+
+@dataclass(frozen=True)
+class DisagreementWork(ModelWork):
+    """Documents to ask two models about."""
+
+    first: Model
+    second: Model
+    span: int
+
+    name = "crosscheck/2"
+
+    @property
+    def models(self) -> tuple[Model, ...]:
+        """Both."""
+        return (self.first, self.second)
+
+    @property
+    def facts(self) -> Any:
+        """The models, and the length of spans."""
+        return [super().facts, self.span]
+
+    def units(self, documents: Documents, in_first: Sequence[bool]) -> Iterator[Unit]:
+        """All documents with their halves, cut in the same way for every engine."""
+        rows = list(zip(documents.texts, documents.sources or [""] * len(in_first), in_first, strict=True))
+        start, characters = 0, 0
+        for place, (text, _, _) in enumerate(rows):
+            full = characters + len(text) > _CHARACTERS_AT_A_TIME or place - start >= _DOCUMENTS_AT_A_TIME
+            if full and place > start:
+                yield Unit(rows[start:place], size=place - start)
+                start, characters = place, 0
+            characters += len(text)
+        if start < len(rows):
+            yield Unit(rows[start:], size=len(rows) - start)
+
+    def run(self, unit: Unit, running: Running) -> Arrays:
+        """Rows of `Scores`."""
+        asked = [_log2(model, unit.inputs) for model in self.models]
+        running.advance(len(unit.inputs))
+        rows = []
+        for (text, _, in_first), first, second in zip(unit.inputs, *asked, strict=True):
+            own, other = (first, second) if in_first else (second, first)
+            if own is None or other is None:
+                rows.append((*[np.nan] * 4, -1, -1))
+                continue
+            ahead = span_share(own, other, self.span)
+            places = _places(text, len(own))
+            span = (-1, -1)
+            if places is not None:
+                last = min(ahead.begin + self.span, len(own)) - 1
+                span = places[ahead.begin][0], places[last][1]
+            shares = (ahead.size, span_share(other, own, self.span).size)
+            rows.append((-float(own.sum()), -float(other.sum()), *shares, *span))
+        columns = zip(*rows, strict=True)
+        return {name: np.array(column) for name, column in zip(Scores._fields, columns, strict=True)}
+
+
+def _log2(model: Any, rows: Sequence[tuple[str, str, bool]]) -> list[FloatArray | None]:
+    """The log2 probability of each token of each text, 0 for an unknown one; None for a text without any.
+
+    A text is read as training saw it, and one that is too long for the model in pieces.
+    """
+    owners: list[int] = []
+    sequences: list[TokenSequence] = []
+    most = max_length(model)
+    for place, (text, source, _) in enumerate(rows):
+        tokens = _tokens(model.tokenizer, text)
+        before = tuple(_tokens(model.source_tokenizer, source))[:most] if isinstance(model, PairModel) else ()
+        if isinstance(model, PairModel) and not before:
+            continue
+        size = max(1, len(tokens)) if most is None else max(2, most - len(model.context))
+        for start in range(0, len(tokens), size):
+            sequences.append(after_context(model.context, tokens[start : start + size], before))
+            owners.append(place)
+    unknown = model.tokenizer.unknown if isinstance(model.tokenizer, OpenTokenizer) else None
+    parts: list[list[FloatArray]] = [[] for _ in rows]
+    for owner, sequence, score in zip(owners, sequences, model.score(sequences), strict=True):
+        log2 = np.asarray(score.log2_probabilities, dtype=np.float64)
+        if np.isnan(log2).any():
+            raise ModelOutputError(
+                f"the model {visible(model.name)!r} gave nan as the log-probability of a token; check the weights"
+            )
+        # A probability of 0 is read as the smallest that a double holds.
+        parts[owner].append(np.where(np.array(sequence.target) == unknown, 0.0, np.maximum(log2, -1074.0)))
+    return [np.concatenate(own) if own else None for own in parts]
+
+
+def _tokens(tokenizer: Tokenizer, text: str) -> list[int]:
+    return (
+        tokenizer.encode_open(text) if isinstance(tokenizer, OpenTokenizer) else list(tokenizer.encode(text))
+    )
+
+
+def _places(text: str, tokens: int) -> Sequence[tuple[int, int]] | None:
+    """Where each token is in a text, which is a character or a word; None where that is not known."""
+    if tokens == len(text):
+        return [(place, place + 1) for place in range(tokens)]
+    words = [found.span() for found in re.finditer(r"\S+", text)]
+    return words if len(words) == tokens else None
+
+
+def _scored(
+    first: Model,
+    second: Model,
+    texts: Documents,
+    halves: Halves,
+    span: int,
+    running: tuple[Engine, Ledger, Progress],
+) -> Scores:
+    """What both models say about each document, in their order."""
+    engine, ledger, progress = running
+    work = DisagreementWork(first, second, span)
+    units = list(work.units(texts, halves.first.tolist()))
+    parts: list[Arrays] = [{}] * len(units)
+    progress.start("Comparing the two models", len(texts.texts))
+    for outcome in engine.map(work, units, ledger=ledger, progress=progress):
+        parts[outcome.number] = outcome.value()
+    progress.finish()
+    return Scores(*(np.concatenate([part[name] for part in parts]) for name in Scores._fields))
+
+
 class JudgedDocuments(NamedTuple):
     """Which documents are flagged, and why."""
 
@@ -335,19 +475,18 @@ def judge(found: Scores, groups: IntArray, options: CrosscheckOptions) -> Judged
 
 
 def _flagged(
-    document: CorpusDocument,
+    documents: Sequence[CorpusDocument],
     place: int,
     halves: Halves,
     scores: Scores,
     judged: JudgedDocuments,
-    *,
     reveal: bool,
 ) -> FlaggedDocument:
     """A flagged document: its own model is ahead, over the span that is known of it."""
     begin, end = int(scores.begin[place]), int(scores.end[place])
-    text = document.text[begin:end]
+    text = documents[place].text[begin:end]
     return FlaggedDocument(
-        document=document.number,
+        document=documents[place].number,
         half=1 if halves.first[place] else 2,
         score=float(judged.scores[place]),
         begin=None if begin < 0 else begin,

@@ -67,8 +67,7 @@ class Crosscheck(msgspec.Struct, frozen=True, kw_only=True):
     # How the two halves were trained.
     training: TrainingOptions
     models: tuple[HalfModel, HalfModel]
-    # Documents that both models could read, and the others, of which nothing is known.
-    compared: Count
+    # Documents that cannot be read, of which nothing is known.
     unread: Count
     # The least score that is beyond chance at the false-discovery rate of the settings, and how many documents have it; None without any.
     threshold: float | None
@@ -130,7 +129,7 @@ def in_plain_words(result: Crosscheck) -> list[str]:
     more = len(result.flagged) - MOST_ROWS
     shown = f" ({more:,} of them are not in the table)" if more > 0 else ""
     lines = [
-        f"Documents: {result.corpus.documents:,}, of which {result.compared:,} were compared.",
+        f"Documents: {result.corpus.documents:,}, of which {result.corpus.documents - result.unread:,} were compared.",
         f"Trained on: {first.documents:,} and {second.documents:,} of them.",
         f"Beyond chance, at a false-discovery rate of {100 * settings.fdr:g}%: {result.beyond_chance:,} documents{limit}.",
         f"Flagged, at most {100 * settings.share:g}% of all: {len(result.flagged):,}{shown}.",
