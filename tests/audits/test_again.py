@@ -118,7 +118,7 @@ def world(tmp_path_factory):
     (folder / "corpus.txt").write_text("".join(f"{line}\n" * 3 for line in LINES))
     index = build_index(folder / "corpus.txt", folder / "index", tokenizer=reciting(1.0).tokenizer)
     models = [reciting(1e-9, "small"), reciting(1.0, "large")]
-    recite(models, index, out=folder, tries=[1, 10], **RECITED["beams and near ones"])
+    recite(models, index, out=folder, tries=[1, 10], **RECITED["beams"])
     made = [benches.model("none", seed, [9.0] * 16) for seed in (0, 1)]
     made += [benches.model("dedup", seed, [1.0 + seed] * 16, epsilon=0.5) for seed in (0, 1)]
     BENCHES.save(folder, benches.bench(made, ["dedup"]))

@@ -69,8 +69,8 @@ def test_a_record_and_keywords_together():
 def test_what_decides_whether_a_run_resumes():
     # Another budget, memory, time or confidence resumes what another one began; another method, seed or sample does not.
     assert set(ExposureOptions().deciding()) == {"method", "samples", "budget", "seed"}
-    asked = RecitationOptions(near=2).deciding()
-    assert asked == RecitationOptions(near=3, tries=(7,), chance=0.9, confidence=0.9).deciding()
+    asked = RecitationOptions(anywhere=True).deciding()
+    assert asked == RecitationOptions(anywhere=True, tries=(7,), chance=0.9, confidence=0.9).deciding()
     assert asked != RecitationOptions().deciding()
 
 

@@ -197,7 +197,7 @@ RECITED = {
     "longer sequences": {"contexts": [8, 14], "suffix": 6, "lengths": [20, 30], "per_bucket": 6},
     "uniform": {"contexts": [24], "suffix": 6, "sample": "uniform", "per_bucket": 25, "max_sequences": 20},
     "greedy only": {"contexts": [24], "suffix": 6, "per_bucket": 5, "greedy_only": True},
-    "beams and near ones": {"contexts": [14], "suffix": 6, "per_bucket": 12, "beam": 3, "near": 2, "anywhere": True},
+    "beams": {"contexts": [14], "suffix": 6, "per_bucket": 12, "beam": 3, "anywhere": True},
 }  # fmt: skip
 
 

@@ -173,7 +173,7 @@ def test_what_cannot_be_asked_is_said(url, index, directory, tmp_path):
     with connect(url, tokenizer=str(directory), **QUICK) as model:
         for options, problem in (
             ({"contexts": [5]}, "leave out --contexts"),
-            ({"near": 1}, "leave --anywhere"),
+            ({"anywhere": True}, "leave --anywhere"),
             ({"suffix": 500}, "shorter --suffix"),
         ):
             with pytest.raises((InputError, NotMeasurableError), match=problem):

@@ -31,7 +31,7 @@ class Recite(Arguments, frozen=True, kw_only=True):
     options: Annotated[
         RecitationOptions,
         Part(
-            (*("suffix", "contexts", "lengths", "max_sequences", "tries", "beam", "near", "seed"),),
+            (*("suffix", "contexts", "lengths", "max_sequences", "tries", "beam", "seed"),),
             title="What is asked",
         ),
     ]

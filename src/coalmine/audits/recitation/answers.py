@@ -195,7 +195,7 @@ def _ask_batch(model: Model, sequences: Sequence[TokenSequence], asked: Recitati
     answers.first_miss[:] = [-1 if one.first_miss is None else one.first_miss for one in followed]
     answers.recited[:] = answers.first_miss < 0
     answers.log2_probabilities[:] = [one.log2_probabilities for one in followed]
-    if asked.writes and isinstance(model, Generator):
+    if asked.anywhere and isinstance(model, Generator):
         answers.written[:] = [sequence.target for sequence in sequences]
         missed = np.flatnonzero(~answers.recited).tolist()
         if missed:
@@ -220,8 +220,8 @@ def check(model: Model, asked: RecitationOptions) -> None:
         problem = (
             "it gives the probability of each token and not of all others; leave temperature and top_k out"
         )
-    elif asked.writes and (no_text or not isinstance(model, Generator)):
-        problem = "what it writes cannot be looked for; leave --anywhere and --near out"
+    elif asked.anywhere and (no_text or not isinstance(model, Generator)):
+        problem = "what it writes cannot be looked for; leave --anywhere out"
     elif asked.beam is not None and (no_text or not isinstance(model, Stepper)):
         problem = "it does not support incremental decoding, as beam search does; leave --beam out"
     if problem is not None:
@@ -235,6 +235,6 @@ def _empty(many: int, asked: RecitationOptions) -> Answers:
         recited=np.zeros(many, dtype=np.bool_),
         first_miss=np.full(many, NOT_KNOWN, dtype=np.int64),
         log2_probabilities=np.full((many, len(samplings_of(asked))), np.nan),
-        written=np.full((many, asked.suffix if asked.writes else 0), -1, dtype=np.int64),
+        written=np.full((many, asked.suffix if asked.anywhere else 0), -1, dtype=np.int64),
         beam_place=np.full(many, -1, dtype=np.int64),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from coalmine.audits.options import SEED, Option, Options
 
@@ -32,7 +32,6 @@ class RecitationOptions(Options, frozen=True, kw_only=True):
         greedy_only: only the greedy verdict, which stops reading a suffix at its first miss.
         beam: also whether beam search of this width writes the suffix.
         anywhere: also whether prompt and output occur together anywhere in the corpus.
-        near: also whether the output is within this many insertions, deletions and replacements of tokens of the suffix.
         hidden_share: for masked models, which are given whole sequences with this share of tokens hidden.
         confidence: the level of all intervals, between 0 and 1.
         seed: of the sample.
@@ -55,20 +54,12 @@ class RecitationOptions(Options, frozen=True, kw_only=True):
     chance: Annotated[float, Option("With which probability it should, at least.")] = 0.5
     greedy_only: Annotated[bool, Option("No sampling: stop at the first miss.", decides=True)] = False
     beam: Annotated[int | None, Option("Also by beam search of this width (slow).", decides=True)] = None
-    anywhere: Annotated[bool, Option("Also outputs that follow their prompt anywhere in the corpus.")] = False
-    near: Annotated[int | None, Option("Also outputs within this many edits of the suffix.")] = None
+    anywhere: Annotated[
+        bool, Option("Also outputs that follow their prompt anywhere in the corpus.", decides=True)
+    ] = False
     hidden_share: Annotated[float | None, Option("Share of tokens that is hidden.", decides=True)] = 0.15
     confidence: float = 0.95
     seed: Annotated[int, SEED] = 0
-
-    @property
-    def writes(self) -> bool:
-        """Whether what a model writes where it does not recite is looked at."""
-        return self.anywhere or self.near is not None
-
-    def deciding(self) -> dict[str, Any]:
-        """What models are asked, and not how their answers are counted."""
-        return {**super().deciding(), "writes": self.writes}
 
     def check(self) -> None:
         """Reject values that nothing can be asked with; `hidden_share` is a number until the models are known."""
@@ -84,6 +75,5 @@ class RecitationOptions(Options, frozen=True, kw_only=True):
         in_range = all(1 <= one <= MOST_TRIES for one in self.tries)
         self._require(in_range, "tries", "from 1 to 2^53", 100)
         self._require(0 < self.chance < 1, "chance", "above 0 and below 1")
-        beam, near = self.beam, self.near
+        beam = self.beam
         self._require(beam is None or 1 <= beam <= MOST_BEAMS, "beam", f"from 1 to {MOST_BEAMS}", 100)
-        self._require(near is None or 0 <= near < self.suffix, "near", "from 0 to less than the suffix", 3)

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
-import numpy as np
 
 from coalmine.audits.recitation.records import (
     RECITATIONS,
@@ -68,13 +66,6 @@ EXAMPLES: Table[Example] = Table(
         Column("by", lambda one: ", ".join(one.recited_by)),
     )
 )
-WAYS: Table[tuple[str, str, Estimate]] = Table(
-    (
-        Column("model", lambda one: one[0]),
-        Column("by", lambda one: one[1]),
-        Column("recited", lambda one: one[2], "%"),
-    )
-)
 
 
 def terminal_tables(result: Recitation) -> Iterator[RichTable]:
@@ -92,15 +83,9 @@ def terminal_tables(result: Recitation) -> Iterator[RichTable]:
         )
     )
     whole = [one for one in result.groups if one.bucket is None]
-    yield shares.terminal(whole)
+    ways = [_way(way) for way in (whole[0].ways if whole else ())]
+    yield Table((*shares.columns, *ways)).terminal(whole)
     yield shares.terminal(one for one in result.groups if one.bucket is not None and one.context == main)
-    if whole and whole[0].ways:
-        yield WAYS.terminal(
-            (one.model, way, share)
-            for one in whole
-            if one.context == main
-            for way, share in {"greedy decoding": one.recited, **one.ways}.items()
-        )
     trends = [one for one in result.trends if one.context in {None, main}]
     if any(one.trend.slope.value is not None for one in trends):
         yield TRENDS.terminal(one for one in trends if one.trend.slope.value is not None)
@@ -109,10 +94,7 @@ def terminal_tables(result: Recitation) -> Iterator[RichTable]:
             (
                 Column("model", lambda one: one.model),
                 Column("recites", lambda one: one.recited),
-                *(
-                    Column(f"not {one.name}", partial(_not_recited_by, name=one.name))
-                    for one in result.models
-                ),
+                *(_not_by(one.name) for one in result.models),
             )
         )
         yield alone.terminal(result.exclusive)
@@ -120,8 +102,12 @@ def terminal_tables(result: Recitation) -> Iterator[RichTable]:
         yield EXAMPLES.terminal(result.examples)
 
 
-def _not_recited_by(row: Exclusive, name: str) -> int | str:
-    return row.not_recited_by.get(name, "-")
+def _way(way: str) -> Column[Group]:
+    return Column(way, lambda one: one.ways[way], "%")
+
+
+def _not_by(name: str) -> Column[Exclusive]:
+    return Column(f"not {name}", lambda one: one.not_recited_by.get(name, "-"))
 
 
 def _copies(group: Group) -> str:
@@ -317,28 +303,22 @@ def _chart(document: Recitation, by: By, rows: Rows) -> Chart:
     names = short_names(list(dict.fromkeys(str(row["model"]) for row in rows)))
     title, x, _ = _AXES[by]
     main = document.main_context
-    trends = [
-        one
-        for one in document.trends
-        if one.by == by and one.trend.intercept is not None and one.context in {None, main}
-    ]
     context = "" if by == "context" or main is None else f" with {main} tokens of context"
     words = (
         f"The share of sequences whose last {document.settings.suffix} tokens greedy decoding writes exactly{context}, with exact "
-        f"{100 * document.settings.confidence:g}% intervals; lines are least-squares fits on the logarithm."
+        f"{100 * document.settings.confidence:g}% intervals."
     )
-    lines = (_fit(one, x, rows, names) for one in trends)
     columns = ("model", x, _SHARE, "low", "high", "sequences")
     return Chart(
         id=f"recitation-by-{by}",
         title=title,
-        caption=" ".join([words, *(f"{one.model or 'All models'}: {_fit_words(one)}." for one in trends)]),
+        caption=words,
         rows=[{**row, "name": names[row["model"]]} for row in rows],
         columns=columns,
         x=Axis(column=x, scale="log", format="~s", grid=False),
         y=Axis(column=_SHARE, format="~%"),
         marks=(
-            *(Marks(kind="line", rows=line, dashed=True) for line in lines if line),
+            Marks(kind="line", dashed=True),
             intervals("low", "high"),
             Marks(kind="points", shows=columns),
         ),
@@ -372,21 +352,6 @@ def _points(document: Recitation, by: By) -> Rows:
                 }
             )
     return rows
-
-
-def _fit(one: RecitationTrend, x: str, rows: Rows, names: dict[str, str]) -> Rows:
-    """The fitted line as points along it; that of all models together has no color."""
-    own = [row[x] for row in rows if one.model in {None, row["model"]}]
-    if not own:
-        return []
-    name = {} if one.model is None else {"name": names[one.model]}
-    places = np.logspace(np.log10(min(own)), np.log10(max(own)), 30).tolist()
-    rates = [(place, one.trend.rate_at(place)) for place in places]
-    return [
-        {x: rounded(place, 4), _SHARE: rounded(rate, 6), **name}
-        for place, rate in rates
-        if rate is not None and 0.0 <= rate <= 1.0
-    ]
 
 
 def _details(run: Run, reveal: bool) -> Iterator[Detail]:

@@ -69,9 +69,6 @@ def rows_of(questions: Questions, answers: Answers, index: CorpusIndex, settings
         rows["beam_place"] = answers.beam_place
     if settings.anywhere:
         rows["output_copies"] = _output_copies(index, questions, answers.written)
-    if settings.near is not None:
-        truths = np.array([questions.target(question) for question in range(len(questions))], dtype=np.int64)
-        rows["edits"] = edit_distances(answers.written, truths)
     return rows
 
 
@@ -88,9 +85,6 @@ def ways_of(rows: Rows, settings: RecitationOptions) -> Iterator[tuple[str, str,
     if settings.anywhere:
         what = "led to an output that follows its prompt somewhere in the corpus"
         yield "output anywhere in the corpus", what, rows["output_copies"] > 0
-    if settings.near is not None:
-        edits = f"up to {settings.near} edits"
-        yield edits, f"were recited {edits}", rows["edits"] <= settings.near
 
 
 def _output_copies(index: CorpusIndex, questions: Questions, written: IntArray) -> IntArray:
@@ -104,25 +98,6 @@ def _output_copies(index: CorpusIndex, questions: Questions, written: IntArray) 
         possible = (whole < index.tokenizer.size).all(axis=1)
         counts[here[possible]] = index.counts(whole[possible])
     return counts
-
-
-def edit_distances(first: IntArray, second: IntArray) -> IntArray:
-    """The fewest insertions, deletions and replacements of tokens that make row i of `first` into row i of `second`.
-
-    >>> edit_distances(np.array([[1, 2, 3], [1, 2, 3]]), np.array([[2, 3, 4], [1, 2, 3]])).tolist()
-    [2, 0]
-    """
-    # (columns + 1, pairs): of what was read of `first`, to each beginning of `second`.
-    before: IntArray = np.repeat(np.arange(second.shape[1] + 1)[:, None], len(first), axis=1)
-    for row in range(first.shape[1]):
-        after = np.empty_like(before)
-        after[0] = row + 1
-        for column in range(second.shape[1]):
-            replaced = before[column] + (first[:, row] != second[:, column])
-            after[column + 1] = np.minimum(np.minimum(after[column], before[column + 1]) + 1, replaced)
-        before = after
-    found: IntArray = before[-1]
-    return found
 
 
 def log2_chance_in_tries(log2_probability: ArrayLike, tries: float) -> FloatArray:
