@@ -6,7 +6,6 @@ import pytest
 from audits.defenses.benches import bench, model
 from coalmine import check, findings_of, parse_policy, read_run
 from coalmine.audits import BENCHES
-from coalmine.errors import ContradictionError
 from coalmine.reports.conclusion import reported
 from coalmine.reports.page.html import report_page
 from resealing import resealed
@@ -124,11 +123,3 @@ def test_the_gate_fails_where_a_claim_is_violated(tmp_path):
     run = saved(tmp_path, bench(models, ["dedup"]))
     outcomes = [(one.rule, one.outcome) for one in check(run, POLICY).rules]
     assert ("defenses.claim", "broken") in outcomes
-
-
-def test_rows_that_do_not_follow_from_the_models_are_noticed(made, tmp_path):
-    BENCHES.save(tmp_path, made)
-    with resealed(tmp_path / "defenses.json") as document:
-        document["rows"][0]["trainings"] = 3
-    with pytest.raises(ContradictionError, match=r"rows\[0\].trainings is 3"):
-        check(read_run(tmp_path), POLICY)

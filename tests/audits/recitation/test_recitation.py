@@ -83,16 +83,6 @@ class Elsewhere(OnlyScores):
         return {}
 
 
-class Stopping(OnlyScores):
-    """A model at which somebody presses Ctrl-C."""
-
-    def describe(self):
-        return {"adapter": "stopping"}
-
-    def score(self, sequences):
-        raise KeyboardInterrupt(len(sequences))
-
-
 OPTIONS = {"contexts": [5, 20], "suffix": 10, "lengths": [40], "per_bucket": 60}
 
 
@@ -191,12 +181,19 @@ def test_stopped_in_the_middle_it_goes_on_to_the_same_bytes(learned, index, tmp_
     assert len(calls) - done - 1 == math.ceil(result.questions / 50) - done
     for name in ("recitation.json", "sequences.parquet"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "stopped" / name).read_bytes()
-    monkeypatch.setattr(Ledger, "add", dies)
-    calls.clear()
-    with pytest.raises(RuntimeError):
-        recite(learned, index, **OPTIONS, out=tmp_path / "stopped")
+
+
+def test_a_stopped_run_of_something_else_is_left_alone(learned, index, tmp_path):
+    class Stopped(OnlyScores):
+        def score(self, sequences):
+            raise KeyboardInterrupt(len(sequences))
+
+    with pytest.raises(KeyboardInterrupt):
+        recite(learned, index, **OPTIONS, baseline=Stopped(learned), out=tmp_path)
+    before = (tmp_path / "unfinished.units").read_bytes()
     with pytest.raises(InputError, match="another"):
-        recite(learned, index, **{**OPTIONS, "suffix": 9}, out=tmp_path / "stopped")
+        recite(learned, index, **{**OPTIONS, "suffix": 9}, out=tmp_path)
+    assert (tmp_path / "unfinished.units").read_bytes() == before
 
 
 def test_what_one_model_cannot_be_asked_is_told_before_another_is_asked(
@@ -267,23 +264,6 @@ def test_a_question_without_an_answer_does_not_stop_the_others(learned, index, t
     )
     assert "secret" not in reason
     assert not list(tmp_path.glob("*/unfinished*"))
-    # Other batches may change the last bits of probabilities.
-    columns = ["sequence", "context", "recited", "first_miss"]
-    every, kept = (
-        parquet.read_table(tmp_path / name / "sequences.parquet", columns=columns).to_pylist()
-        for name in ("whole", "found")
-    )
-    assert [row for row in every if row in kept] == kept
-
-
-def test_a_stopped_run_of_something_else_is_left_alone(learned, index, tmp_path):
-    with pytest.raises(KeyboardInterrupt):
-        recite(learned, index, **OPTIONS, baseline=Stopping(learned), out=tmp_path)
-    before = (tmp_path / "unfinished.units").read_bytes()
-    with pytest.raises(InputError, match="another"):
-        recite(learned, index, **OPTIONS, baseline=OnlyScores(learned), out=tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["unfinished.units"]
-    assert (tmp_path / "unfinished.units").read_bytes() == before
 
 
 def test_greedy_only_gives_the_same_verdicts_and_no_probabilities(learned, index):
@@ -320,12 +300,8 @@ def test_trends_are_there_for_sizes_that_are_known(learned, index):
 
 def test_the_headline_is_of_the_context_with_the_most_sequences(learned, index):
     result = recite(learned, index, contexts=[5, 60], suffix=10, per_bucket=40)
-    tried = {context: result.overall("model", context).recited.n for context in (5, 60)}
-    assert tried[5] > tried[60] > 0
-    assert result.main_context == 5
+    assert result.overall("model", 5).recited.n > result.overall("model", 60).recited.n > 0
     assert in_plain_words(result).startswith("Given 5 tokens")
-    # The same sequences with each: the longest finds the most.
-    assert recite(learned, index, **OPTIONS).main_context == 20
 
 
 def test_examples_are_of_different_documents_and_no_boilerplate(learned, tmp_path):
@@ -373,17 +349,10 @@ def test_masked_models_restore_whole_sequences(corpus, tmp_path):
     assert "more than 62 tokens were left out" in told
 
 
-def test_what_cannot_be_measured_is_refused(learned, index, corpus, tmp_path):
+def test_an_index_of_other_tokens_is_refused(learned, corpus, tmp_path):
     by_bytes = build_index(corpus / "corpus.txt", tmp_path / "bytes")
     with pytest.raises(InputError, match="--tokenizer"):
         recite(learned, by_bytes, **OPTIONS)
-    with pytest.raises(NotMeasurableError, match="shorter lengths"):
-        recite(learned, index, contexts=[10_000], suffix=10)
-    for wrong in ({"suffix": 0}, {"contexts": [10**30]}, {"contexts": [5, 31]}, {"temperature": 1e-40}):
-        with pytest.raises(InputError):
-            recite(learned, index, **{**OPTIONS, **wrong})
-    with pytest.raises(InputError):
-        recite([], index)
 
 
 def test_a_context_that_nothing_is_long_enough_for_is_said(learned, index):

@@ -43,13 +43,3 @@ def test_rates_that_jump_from_model_to_model_are_no_trend_of_size(index, lines, 
     [trend] = [one.trend for one in found.trends if one.by == "size"]
     assert trend.slope.value > 0
     assert (trend.p_value <= 0.05) == is_shown
-
-
-def test_what_one_model_recites_alone_is_from_none_to_all_of_it(index):
-    found = asked(index, 36, 36, 0)
-    counts = {
-        (one.model, other): count for one in found.exclusive for other, count in one.not_recited_by.items()
-    }
-    [first] = [one for one in found.exclusive if one.model == "of 1000"]
-    assert counts["of 1000", "of 10000"] == 0
-    assert counts["of 1000", "of 100000"] == first.recited > 0

@@ -1,7 +1,5 @@
 """Recitation on engines: the same bytes from each, after kills of workers and of the command, and units that cannot be finished."""
 
-import os
-import signal
 import threading
 import time
 
@@ -13,7 +11,6 @@ from coalmine.audits.recitation import answers as recitation_answers
 from coalmine.corpus import build_index, write_embedded_corpus
 from coalmine.engines.processes import Processes
 from engines.deadly_model import DeadlyModel
-from waiting import wait_until
 
 OPTIONS = {"contexts": (5, 20), "suffix": 10, "lengths": (40,), "per_bucket": 30, "beam": 2}
 FILES = ("recitation.json", "sequences.parquet")
@@ -66,24 +63,6 @@ def test_processes_give_the_same_bytes_also_if_one_of_them_is_killed(made, tmp_p
     killing.join()
     assert bytes_of(tmp_path / "here") == bytes_of(tmp_path / "killed")
     assert sorted(path.name for path in (tmp_path / "killed").iterdir()) == sorted(FILES)
-
-
-def test_a_command_that_was_killed_resumes_on_another_engine(made, fork_server, tmp_path):
-    command = ["recite", "first", "index", "--contexts", "5,20", "--suffix", "10", "--lengths", "40"]
-    command += ["--set", "per_bucket=400", "--quiet"]
-
-    def run(out, engine, *, kill=False):
-        child = fork_server.start([*command, "-o", out, "--engine", engine], cwd=made)
-        if kill:
-            wait_until((out / "unfinished.units").exists)
-            os.kill(child.pid, signal.SIGKILL)
-        return fork_server.wait(child).code
-
-    assert run(tmp_path / "whole", "here") == 0
-    assert run(tmp_path / "out", "processes:2", kill=True) == -signal.SIGKILL
-    assert run(tmp_path / "out", "here") == 0
-    assert bytes_of(tmp_path / "out") == bytes_of(tmp_path / "whole")
-    assert not list((tmp_path / "out").glob("unfinished*"))
 
 
 @pytest.mark.usefixtures("small_units")

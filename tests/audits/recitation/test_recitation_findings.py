@@ -116,19 +116,6 @@ def test_what_the_baseline_certainly_recites_is_easy(low, status):
     assert "; the baseline: 300 of 1,000 sequences were recited" in one.evidence
 
 
-def test_the_context_with_the_strongest_evidence_is_told():
-    strong, weak = made.group(share(60)), made.group(share(20), context=100)
-    for groups in ((strong, weak), (weak, strong)):
-        told = the(run_of(*groups), "recitation.share").evidence
-        assert "given 50 tokens (normalized sample): 60 of 1,000" in told
-    # As strong, the one with the longer context.
-    for groups in ((made.group(share(0)), made.group(share(0), context=100)),
-                   (made.group(share(0), context=100), made.group(share(0))),
-                   (made.group(share(0, low=None)), made.group(share(0, low=None), context=100)),
-                   (made.group(share(0), context=None), made.group(share(0), context=100))):  # fmt: skip
-        assert "given 100 tokens" in the(run_of(*groups), "recitation.share").evidence
-
-
 def test_models_and_files_are_told_apart():
     second = made.group(share(0), model="second")
     run = run_of(made.group(share(60)), second, names=("asked", "second"))

@@ -6,14 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coalmine.audits import RecitationOptions
-from coalmine.audits.recitation.answers import Answers, follow
+from coalmine.audits.recitation.answers import Answers
 from coalmine.audits.recitation.measure import masked_text
 from coalmine.audits.recitation.questions import Questions, ask_about, plan_sizes
 from coalmine.audits.recitation.shares import log2_chance_in_tries, rows_of
 from coalmine.corpus import CorpusIndex, build_index
 from coalmine.corpus.index.sampling import Sample
-from coalmine.errors import ModelOutputError
-from coalmine.models import CharacterTokenizer, Sampling, ScriptedModel, SequenceScore, TokenSequence
+from coalmine.models import CharacterTokenizer
 
 # Questions
 
@@ -55,29 +54,6 @@ def test_chances_in_tries_agree_with_exact_arithmetic(log2_q, tries):
 def test_vowel_signs_and_accents_are_masked_as_letters_are():
     # Written with escapes, because an accent of its own cannot be told from a letter that has one.
     assert masked_text("\u0915\u0947 cafe\u0301!") == "•• •••••!"
-
-
-class Broken:
-    """A model whose log-probabilities are NaN, and which claims to expect every token all the same."""
-
-    def __init__(self):
-        model = ScriptedModel("ab")
-        self.name, self.context, self.tokenizer, self.resolution_bits = "broken", (), model.tokenizer, 0.0
-
-    def describe(self):
-        return {"adapter": "broken"}
-
-    def score(self, sequences):
-        return [
-            SequenceScore(np.full(len(one.target), np.nan), np.ones(len(one.target), dtype=bool), None)
-            for one in sequences
-        ]
-
-
-@pytest.mark.parametrize("samplings", [(), (Sampling(),)])
-def test_scores_that_are_not_numbers_are_never_an_answer(samplings):
-    with pytest.raises(ModelOutputError, match="gave nan"):
-        follow(Broken(), [TokenSequence((), (0, 1))], samplings)
 
 
 def test_what_was_written_is_counted_and_a_token_that_no_document_has_is_nowhere(tmp_path):
