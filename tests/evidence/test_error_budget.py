@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 
 from coalmine import expose, findings_of, membership, membership_of_scores, read_run
-from coalmine.audits import verify_extraction
-from coalmine.audits.extraction.results import save_verification
 from coalmine.evidence.run import Located
 from coalmine.randomness import arrays
 from coalmine.reports.conclusion import conclusion_of
 from coalmine.reports.findings import SEVERITIES
-from coalmine.statistics import exact_exposure, fit_tail, reference_exposures
+from coalmine.statistics import fit_tail, reference_exposures
 from reports import report_runs as made
 
 ACCUSING = SEVERITIES[: SEVERITIES.index("info")]
@@ -86,34 +84,6 @@ def test_what_came_out_by_chance_accuses_nobody(tmp_path):
     assert not accuses(findings)
 
 
-def test_more_canaries_came_out_than_chance_explains(tmp_path):
-    """Each of 12 canaries may be among the first 60 of 10,000 by chance, and four of them are not."""
-    canaries = made.canary_set()
-    results, extractions = verify_extraction(made.scripted(), canaries, top=60)
-    planted = [one.canary_id for one in results if one.repetitions > 0]
-    out = dict(zip(planted[:4], extractions["f0"].found[46:50], strict=True))
-    changed = [
-        msgspec.structs.replace(
-            one, extracted=True, place=out[one.canary_id].place, expansions=out[one.canary_id].expansions
-        )
-        if one.canary_id in out
-        else msgspec.structs.replace(one, extracted=False, place=None, expansions=None)
-        for one in results
-    ]
-    save_verification(
-        tmp_path / "extraction",
-        changed,
-        extractions,
-        manifest_sha256=canaries.sha256,
-        model=made.scripted().describe(),
-    )
-    findings = findings_of(read_run(tmp_path))
-    (found,) = by_code(findings, "CM201")
-    assert found.severity == "high"
-    assert "4 of 12 came out" in found.evidence
-    assert set(found.subject) == set(planted[:4])
-
-
 def test_no_sentence_contradicts_another(tmp_path):
     """One canary of twelve is the model's first guess: nothing may say that there is no evidence, of it or of its population."""
     canaries = made.canary_set(repetitions=(1,), each=12, withheld=12, references=400)
@@ -129,20 +99,3 @@ def test_no_sentence_contradicts_another(tmp_path):
     found = conclusion_of(findings)
     assert "no evidence" not in found.sentence
     assert found.sentence.startswith("The model memorized 1 of 12 canaries")
-
-
-def test_exposures_do_not_clear_what_membership_shows(tmp_path):
-    """Exposures that show little, and scores of the same population that show much."""
-    results = [made.exposure_result(f"c{n}", exact_exposure(2**18, 2**20), times=4) for n in range(6)]
-    generator = arrays(8, "budget")
-    found = membership_of_scores(generator.normal(size=300) + 3, generator.normal(size=300), copies=4)
-    names = tuple(f"c{n}" for n in range(6))
-    one = msgspec.structs.replace(found.populations[0], format_id="f0", canary_ids=names)
-    found = msgspec.structs.replace(found, populations=(one,))
-    run = made.run_with(
-        tmp_path, made.exposure_document(results), memberships=(Located(tmp_path / "m.json", found),)
-    )
-    findings = findings_of(run)
-    assert by_code(findings, "CM301")[0].status == "found"
-    assert [one.status for one in by_code(findings, "CM104")] == ["not_measured"]
-    assert conclusion_of(findings).tone in {"bad", "warn"}

@@ -13,11 +13,10 @@ from coalmine import Estimate, expose, findings_of, read_run, read_runs
 from coalmine.audits import EXPOSURES, VERIFIED, audited
 from coalmine.audits.exposure.chance import group_test, judged
 from coalmine.audits.extraction.results import read_verified
-from coalmine.audits.registry import not_audited
 from coalmine.errors import InputError
 from coalmine.evidence.run import Located
 from coalmine.randomness import arrays
-from coalmine.records.documents import RUN_RECORDS, write_sealed
+from coalmine.records.documents import write_sealed
 from coalmine.reports.conclusion import conclusion_of
 from coalmine.reports.findings import SEVERITIES
 from coalmine.statistics import exact_exposure, reference_exposures, sampled_exposures
@@ -231,25 +230,6 @@ def test_no_result_is_left_out_because_another_came_first(tmp_path):
     (later.parent / "extraction-f0.json").unlink()
     write_sealed(later, msgspec.structs.replace(read_verified(later), model=first.model))
     assert the(findings_of(read_run(tmp_path)), "CM201").status == "found"
-    write_sealed(tmp_path / "recitation.json", made.recitation(hits=(0, 0, 0, 0), of=500))
-    write_sealed(tmp_path / "later" / "recitation.json", made.recitation())
-    findings = [one for run in read_runs(tmp_path) for one in findings_of(run)]
-    assert {one.status for one in findings if one.key == "recitation.share"} == {"not_measured", "found"}
-
-
-def test_exposures_of_other_canaries_are_not_passed_over(tmp_path):
-    made.audited_run(tmp_path, remembered=0)
-    others = made.canary_set(repetitions=(4,))
-    model = made.scripted([canary for canary in others if canary.planted])
-    document = expose(model, others, method="references")
-    # The same model, as far as its description goes.
-    first = read_run(tmp_path).first(EXPOSURES)
-    write_sealed(tmp_path / "other" / "exposure.json", msgspec.structs.replace(document, model=first.model))
-    findings = findings_of(read_run(tmp_path))
-    assert "other/exposure.json" in next(one.evidence for one in findings if one.key == "data.apart")
-    found = conclusion_of(findings)
-    assert found.tone != "good"
-    assert "But not all results belong to this model" in found.sentence
 
 
 def test_a_model_of_other_data_is_not_called_free_of_memory(forgetful):
@@ -275,12 +255,6 @@ def test_nothing_to_read_is_an_error(tmp_path):
         read_run(tmp_path / "notes.txt")
 
 
-def test_a_run_json_of_another_program_is_left_alone(tmp_path):
-    made.canary_set().save(tmp_path / "canaries.json")
-    (tmp_path / "run.json").write_text('{"job": 1}')
-    assert read_run(tmp_path).all(RUN_RECORDS) == ()
-
-
 def test_results_of_two_models_are_two_runs(tmp_path):
     canaries = made.canary_set()
     for name in ("one", "two"):
@@ -295,8 +269,3 @@ def test_results_of_two_models_are_two_runs(tmp_path):
     assert read_run(tmp_path / "one").name == "one"
     with pytest.raises(InputError, match="2 models \\(one, two\\)"):
         read_run(tmp_path)
-
-
-def test_the_better_method_is_the_one_to_go_by(remembering):
-    assert [one.document.formats[0].method for one in remembering.all(EXPOSURES)] == ["exact", "references"]
-    assert not_audited(remembering) == ("watching", "secrets", "recitation", "provenance")

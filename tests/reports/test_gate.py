@@ -77,17 +77,6 @@ def test_a_rule_is_broken_only_beyond_chance():
     assert outcome(measure(above, p_value=0.013), confidence=0.9).outcome == "broken"
 
 
-def test_the_worst_is_named_and_what_is_not_known_is_counted():
-    found = outcome(
-        measure(interval(12.0, 11.0, 13.0)),
-        measure(interval(13.0, 12.5, 14.0), "ball"),
-        measure(unknown(), "kite"),
-    )
-    assert found.evidence.startswith("2 of 3 broken; ball: as made")
-    assert found.judged == 3
-    assert found.details == ("duck: as made", "ball: as made", "kite: there is no number")
-
-
 @pytest.mark.parametrize(
     ("parts", "rule", "terms", "expected"),
     [

@@ -8,14 +8,12 @@ import sys
 import msgspec
 import pytest
 
-from coalmine import CanarySet, check, findings_of, membership, parse_policy, read_run, read_runs, verify_run
+from coalmine import CanarySet, check, findings_of, membership, parse_policy, read_run, read_runs
 from coalmine.audits import VERIFIED
 from coalmine.corpus import Fields
-from coalmine.corpus.planting.manifest import MANIFESTS
 from coalmine.corpus.planting.manifest_records import PlantedCorpus
 from coalmine.errors import InputError
 from reports import report_runs as made
-from resealing import resealed
 
 NONE_OUT = "[extraction]\nat_most_extracted = 0\nup_to_repetitions = 1"
 LOW = "[exposure]\nat_most = 12"
@@ -79,24 +77,9 @@ def test_the_extraction_of_another_model_is_a_run_of_its_own(run):
 def test_a_search_that_is_gone_proves_nothing(run):
     (run / "run" / "extraction" / "extraction-f0.json").unlink()
     found = outcomes('require = ["extraction"]\n' + NONE_OUT, run / "run", run / "planted")
-    why = "extraction-f0.json, which run/extraction/verified.json rests on, is not there"
-    assert all(one.outcome == "not_shown" and why in one.evidence for one in found.values())
-
-
-@pytest.mark.parametrize("name", ["/etc/passwd", "../../x", "", ".", "..", "a\0b", "x" * 300])
-def test_a_search_with_a_name_that_no_file_beside_it_has_is_gone(run, name):
-    with resealed(run / "run" / "extraction" / "verified.json") as document:
-        document["extractions"][name] = "0" * 64
-    found = outcomes(NONE_OUT, run / "run", run / "planted")
-    why = f"{name}, which run/extraction/verified.json rests on, is not there"
-    assert all(one.outcome == "not_shown" and why in one.evidence for one in found.values())
-
-
-def test_a_secret_that_came_out_counts_though_its_search_is_gone(tmp_path):
-    made.audited_run(tmp_path, remembered=2)
-    (tmp_path / "extraction" / "extraction-f0.json").unlink()
-    found = outcomes("[extraction]\nat_most_extracted = 0", tmp_path)
-    assert found["extraction.at_most_extracted"].outcome == "broken"
+    assert all(
+        one.outcome == "not_shown" and "its search is not there" in one.evidence for one in found.values()
+    )
 
 
 def test_a_manifest_that_was_named_and_not_measured_is_missing(run):
@@ -134,23 +117,6 @@ def test_a_manifest_that_the_model_was_trained_on_and_that_was_not_measured_is_m
         assert {one.outcome for one in outcomes(policy, run / "run").values()} == {expected}
 
 
-def test_a_corpus_that_was_changed_after_planting_is_for_verify_to_tell(run):
-    """Results are about the canaries of the manifest; the gate and the report do not read the corpus."""
-    planted = PlantedCorpus(
-        name="corpus.txt", original_name="original.txt", sha256_before="0" * 64, sha256_after="2" * 64,
-        documents_before=9, documents_after=9, fields=Fields(),
-    )  # fmt: skip
-    canaries = CanarySet.load(run / "planted").with_corpus(planted, "corpus.txt")
-    canaries.save(run / "planted")
-    (run / "planted" / "corpus.txt").write_text("another text\n")
-    assert MANIFESTS.load(run / "planted").sha256 == canaries.sha256
-    found = outcomes(LOW, run / "run", run / "planted")
-    assert {one.outcome for one in found.values()} <= {"holds", "not_shown"}
-    assert findings_of(read_run(run / "run", run / "planted"))
-    states = {row.path: row.state for row in verify_run(run / "planted").files}
-    assert states[str(run / "planted" / "corpus.txt")] == "altered"
-
-
 def test_membership_of_one_manifest_does_not_stand_for_another(run):
     policy = 'require = ["membership"]\n[membership]\nauc_at_most = 1.0'
     named = [run / "run", run / "planted"]
@@ -169,7 +135,7 @@ def test_membership_of_one_manifest_does_not_stand_for_another(run):
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes")
-@pytest.mark.parametrize("name", ["membership/membership.json", "exposure/exposure.json", "run.json"])
+@pytest.mark.parametrize("name", ["exposure/exposure.json", "run.json"])
 @pytest.mark.parametrize("command", ["check", "report"])
 def test_a_pipe_in_the_place_of_a_result_is_not_waited_for(run, name, command):
     (run / "run" / name).unlink(missing_ok=True)

@@ -1,6 +1,5 @@
 """The judge: one error for all tests of a report, one veto, and a catalog that has words for every measure."""
 
-import msgspec
 import pytest
 
 from coalmine.audits import Measure
@@ -127,12 +126,6 @@ def test_the_worst_finding_answers_and_doubt_takes_good_news_back():
     assert "not known" in conclusion_of(()).sentence
 
 
-def test_a_question_about_canaries_that_was_not_tested_is_said_beside_the_other():
-    screen = conclusion_of(judged([group(), Measure(key="missing.extraction", status="not_tested")]))
-    assert [one.answer for one in screen.answers][:2] == ["Not that can be seen", "Not tested"]
-    assert screen.tone == "open"
-
-
 def test_the_catalog_has_words_for_everything_that_audits_say():
     known = catalog()
     for audit in audits():
@@ -155,8 +148,3 @@ def test_only_what_is_clear_passes():
     for severity, status in (("pass", "not_tested"), ("pass", "found"), ("info", "clear")):
         with pytest.raises(InputError, match="CM000"):
             Finding(severity=severity, status=status, **parts)
-
-
-def test_findings_survive_json():
-    findings = judged([group(), single("a", 1e-9)])
-    assert msgspec.json.decode(msgspec.json.encode(findings), type=tuple[Finding, ...]) == findings

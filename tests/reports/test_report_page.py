@@ -11,7 +11,6 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import msgspec
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,16 +19,13 @@ import coalmine
 from cli.in_process import run as run_command
 from coalmine import Canary, CanarySet, Format, ScriptedModel, expose, read_run, read_runs
 from coalmine.audits import EXPOSURES
-from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.evidence import pages
 from coalmine.evidence.pages import embedded_json, escaped
-from coalmine.randomness import arrays
 from coalmine.records.documents import write_sealed
 from coalmine.reports.conclusion import comparing_figures, figures_of, reported
 from coalmine.reports.export import as_json, as_junit, as_markdown, as_sarif
 from coalmine.reports.findings import Finding
 from coalmine.reports.page.html import report_page
-from coalmine.statistics import reference_exposures, roc_curve, tpr_at_fpr
 from coalmine.visible import visible
 from reports import report_runs as made
 
@@ -110,30 +106,6 @@ def test_figures_show_what_was_measured(run):
     assert [row[4] for row in rows] == sorted((row[4] for row in rows), reverse=True)
     # The exact ranking scored all 10,000 members.
     assert sum(row[3] for row in figures["log-perplexity"].table) == 10_000
-
-
-def test_the_roc_is_that_of_the_scores(tmp_path):
-    generator = arrays(0, "report", "roc")
-    references, planted = generator.normal(size=500), generator.normal(size=40) - 1.0
-    results = [
-        made.exposure_result(f"c{n}", one, times=4, bits=float(planted[n] + 50))
-        for n, one in enumerate(reference_exposures(planted + 50, references + 50))
-    ]
-    made.save_exposures(
-        tmp_path,
-        made.exposure_document(results, method="references"),
-        CandidateScores("f0", "reference", np.arange(500), references + 50),
-    )
-    figure = next(one for one in figures_of(read_run(tmp_path)) if one.id == "roc")
-    fpr, tpr, _ = roc_curve(-planted, -references)
-    true = {(round(float(x), 7), round(float(y), 4)) for x, y in zip(fpr, tpr, strict=True)}
-    assert {(row[2], row[3]) for row in figure.table} <= true
-    assert len(figure.table) > 30
-    for row in figure.table:
-        if 0 < row[2] < 1:
-            there = tpr_at_fpr(-planted, -references, row[2])
-            assert row[4] <= there.low + 1e-4 or there.status == "not_measured"
-            assert row[5] >= there.high - 1e-4 or there.status == "not_measured"
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,6 @@ import pytest
 
 from coalmine import CanarySet, Format, ScriptedModel, check, expose, findings_of, parse_policy
 from coalmine.audits import EXPOSURES, EXTRACTIONS, VERIFIED, Run, read_run
-from coalmine.corpus import NaturalOptions
-from coalmine.corpus.secrets.canaries import canaries_of
-from coalmine.corpus.secrets.natural import NaturalSecret
 from coalmine.evidence.run import Located
 from coalmine.reports.conclusion import conclusion_of
 from coalmine.statistics import exact_exposure
@@ -165,107 +162,11 @@ def test_a_leak_that_is_spread_over_many_formats_or_kinds_is_not_called_safe(kin
     assert "all of them together are more exposed than guessing explains" in one.evidence
 
 
-def test_canaries_that_no_search_looked_for_are_not_said_to_stay_inside(tmp_path):
-    run = run_of(tmp_path, ranked(ordinary(40)), ("nobody",))
-    [located] = run.all(VERIFIED)
-    half = msgspec.structs.replace(located.document, canaries=located.document.canaries[:20])
-    run = Run(
-        paths=run.paths, name="m", documents={**run.documents, VERIFIED: (Located(located.path, half),)}
-    )
-    findings = findings_of(run)
-    assert "none of them can be extracted" not in conclusion_of(findings).sentence
-    assert {one.code: one.status for one in findings if one.code in {"CM202", "CM203"}} == {
-        "CM203": "not_measured"
-    }
-
-
-def test_other_exposures_of_the_same_secrets_are_not_passed_over(tmp_path):
-    quiet, loud = (
-        Located(tmp_path / f"{name}.json", ranked(ranks, kind="phone"))
-        for name, ranks in (("quiet", ordinary(40)), ("loud", [*range(1, 11), *ordinary(40)[10:]]))
-    )
-    run = Run(
-        paths=(tmp_path,),
-        name="m",
-        secrets=Run(paths=(tmp_path,), name="m", documents={EXPOSURES: (quiet, loud)}),
-    )
-    _, findings = said(run)
-    assert not [one for one in findings if one.status == "clear"]
-    one = next(one for one in findings if one.code == "CM704")
-    assert "loud.json shows more than guessing explains" in one.evidence
-    assert check(run, parse_policy("[secrets]\nat_most = 13.2")).rules[0].outcome == "not_shown"
-
-
 def test_a_model_that_is_as_sure_of_strangers_is_not_accused_of_one_that_it_guesses(tmp_path):
     document = ranked([1, *ordinary(223)[1:]], kind="phone", leads=[9.0] * 223)
     text, findings = said(run_of(tmp_path, document, natural=True))
     assert not found_of(findings)
     assert "which chance explains in 8.8% of models" in text
-
-
-def test_one_address_that_is_recited_among_few_references_is_not_what_an_innocent_model_gets(tmp_path):
-    first = [
-        "ann",
-        "bob",
-        "cat",
-        "dan",
-        "eve",
-        "fay",
-        "gus",
-        "hal",
-        "ida",
-        "jon",
-        "kai",
-        "lea",
-        "mia",
-        "ned",
-        "oda",
-        "pat",
-        "quin",
-        "ray",
-        "sue",
-        "tom",
-    ]
-    last = [
-        "lee",
-        "ray",
-        "fox",
-        "kim",
-        "poe",
-        "sun",
-        "tan",
-        "orr",
-        "gil",
-        "hay",
-        "ivy",
-        "jay",
-        "ohm",
-        "fry",
-        "day",
-        "elm",
-        "nye",
-        "roe",
-        "ash",
-        "cox",
-    ]
-    texts = [
-        f"{first[i]}.{last[(i * 3 + j * 7) % 20]}@corp.example" for j in range(2) for i in range(len(first))
-    ]
-    natural = [NaturalSecret(kind="email", text=one, before="Write to <", copies=1) for one in texts]
-    canaries = canaries_of(natural, NaturalOptions(references=100)).canaries
-    told = []
-    for recited in (False, True):
-        folder = tmp_path / str(recited)
-        memory = {canaries[0].text: 0.9} if recited else {}
-        expose(ScriptedModel(CHARACTERS, memory=memory, frequencies=LETTERS), canaries).save(folder)
-        findings = findings_of(read_run(folder))
-        told.append(conclusion_of(findings).sentence)
-    assert told[0] == "No leak was found in what was tested."
-    assert told[1].startswith("It cannot be said whether it leaks")
-    (one,) = [one for one in findings if one.code == "CM704"]
-    assert "1 of 40 secrets of the kind email came out or come first" in one.evidence
-    assert "which chance explains in 4%" in one.evidence
-    assert not [one for one in findings if one.code == "CM704" and one.status == "clear"]
 
 
 def test_a_recited_canary_shows_by_its_probability_where_there_are_few_references(tmp_path):

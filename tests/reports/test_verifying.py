@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from cli.in_process import run
-from coalmine import CanarySet, check, findings_of, parse_policy, read_run, verify_run
+from coalmine import check, findings_of, parse_policy, read_run, verify_run
 from coalmine.errors import InputError
 from coalmine.models.reference.checkpoint import save_model
 from models.random_networks import random_model
@@ -144,15 +144,6 @@ def test_a_manifest_that_was_edited(whole):
     assert found["model-audit/exposure/exposure.json"] == "of something else"
     (whole / "planted" / "run.json").unlink()
     assert state_of(whole, "planted/canaries.json") == "of something else"
-
-
-def test_a_manifest_by_hand_is_vouched_for_by_results_alone(whole, tmp_path):
-    (tmp_path / "mine").mkdir()
-    CanarySet.of("pin {digits:3}", ["pin 123"]).save(tmp_path / "mine")
-    assert state_of(tmp_path / "mine", "canaries.json") == "of something else"
-    shutil.copy(whole / "planted" / "canaries.json", tmp_path / "mine" / "canaries.json")
-    shutil.copy(whole / "planted" / "corpus.txt", tmp_path / "mine" / "corpus.txt")
-    assert verify_run(tmp_path / "mine", whole / "model-audit").sound
 
 
 def test_results_of_results_that_were_made_again(whole):

@@ -9,7 +9,6 @@ import pytest
 from coalmine.errors import InputError, WriteError
 from coalmine.storage.files import (
     check_place,
-    describe_system_error,
     read_bytes,
     sha256_of_file,
     together,
@@ -136,10 +135,3 @@ def test_a_place_is_refused_before_anything_is_written_there(tmp_path):
                 with pytest.raises(InputError):
                     read(place)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "loop"]
-
-
-def test_only_what_cannot_be_our_mistake_is_put_into_words_for_all():
-    said = describe_system_error(OSError(errno.EIO, "Input/output error", "/data/x"))
-    assert said == "/data/x cannot be used: Input/output error; check the disk"
-    for number in (errno.EBADF, errno.EINVAL, errno.ENOENT, None):
-        assert describe_system_error(OSError(number, "ours")) is None

@@ -18,8 +18,8 @@ RAMP = ("#1f83c4", "#6d70d6", "#ad58bd", "#cf4a7e", "#d2602b", "#a98500")
 INK, FAINT, BAND, RULE = "#55606b", "#d9dee3", "#8a949e", "#7a858f"
 # What a legend has room for on a phone of 390 px beside the labels of the axis, in px; and a letter in it, and what is beside a name.
 LEGEND_WIDTH, LETTER_WIDTH, SYMBOL_WIDTH = 268, 6.6, 28
-# What the labels of an axis of names leave of it.
-NARROW_LEGEND = 200
+# What the labels of an axis of names take of it.
+LABELS_WIDTH = 68
 LONGEST_NAME = int((LEGEND_WIDTH - SYMBOL_WIDTH) / LETTER_WIDTH)
 PNG_WIDTH = 720
 
@@ -236,7 +236,7 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def _room(self) -> float:
-        return NARROW_LEGEND if self.y.scale == "names" else LEGEND_WIDTH
+        return LEGEND_WIDTH - (LABELS_WIDTH if self.y.scale == "names" else 0)
 
     def _colors(self, rows: Rows) -> Spec:
         every = dict.fromkeys(str(row[self.color]) for row in self.rows if self.color in row)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -135,17 +135,6 @@ def _of_other_models(names: Sequence[str], kinds: Sequence[Document[Any]]) -> se
     }
 
 
-@dataclass
-class _ModelResults:
-    """Results about one model, while they are gathered."""
-
-    run: Run
-    folders: set[Path] = field(default_factory=set)
-
-    def add(self, kind: Document[Any], one: Located[Any]) -> None:
-        self.run = self.run.with_added(kind, one)
-
-
 def _identity(model: Mapping[str, Any]) -> str:
     """Equal for two descriptions of the same model, however it was run."""
     if "weights_sha256" in model:
@@ -157,51 +146,54 @@ def _identity(model: Mapping[str, Any]) -> str:
 
 def runs_by_model(found: Run) -> list[Run]:
     """One run for each model that there are results about, with the results to rely on first."""
-    models: dict[str, _ModelResults] = {}
+    # The kinds of documents in the same order in every run.
+    empty = replace(found, documents=dict.fromkeys(found.documents, ()))
+    runs: dict[str, Run] = {}
+    folders: dict[str, set[Path]] = {}
 
-    def results_of(key: str) -> _ModelResults:
-        # The kinds of documents in the same order in every run.
-        empty = Run(paths=found.paths, name="", documents=dict.fromkeys(found.documents, ()))
-        return models.setdefault(key, _ModelResults(empty))
+    def add(keys: Iterable[str], kind: Document[Any], one: Located[Any]) -> None:
+        for key in keys:
+            runs[key] = runs.get(key, empty).with_added(kind, one)
 
     described = [(kind, one, _identity(model) if model else "") for kind, one, model in found.about_models()]
     keys = {key for *_, key in described}
-    if "" in keys and len(keys) == 2:
-        # Results that name no model, such as membership from a table of scores, beside those of one model.
-        described = [(kind, one, max(keys)) for kind, one, _ in described]
+    # Results that name no model, such as membership from a table of scores, beside those of one model.
+    only = max(keys) if "" in keys and len(keys) == 2 else ""
     for kind, one, key in described:
-        results_of(key).add(kind, one)
-        results_of(key).folders.add(one.path.parent)
-    if not models:
-        results_of("")
+        add([key or only], kind, one)
+        folders.setdefault(key or only, set()).add(one.path.parent)
+    if not runs:
+        runs[""], folders[""] = empty, set()
     # A directory with a training but no audit is a run too, in which nothing was tested.
     for of_training, one in [(of, one) for of in OF_TRAINING for one in found.all(of)]:
-        near = _owners(models, one.path)
-        if not near:
-            near = [results_of(f"training {one.path}")]
-            near[0].folders.add(one.path.parent)
-        for results in near:
-            results.add(of_training, one)
+        owners = _owners(folders, one.path)
+        if not owners:
+            owners = [f"training {one.path}"]
+            folders[owners[0]] = {one.path.parent}
+        add(owners, of_training, one)
     for kind, these in found.documents.items():
         for one in () if kind.origin.model is not None or kind in OF_TRAINING else these:
-            owners = [] if kind is MANIFESTS else _owners(models, one.path)
             if kind is MANIFESTS:
-                owners = _measured_with(models, [one.document.sha256])
-            elif not owners and kind.origin.follows_manifest:
-                owners = _measured_with(models, kind.origin.manifests(one.document))
-            for results in owners:
-                results.add(kind, one)
-    return [_ordered(results.run.with_secrets_apart()) for results in models.values()]
+                owners = _measured_with(runs, [one.document.sha256])
+            else:
+                owners = _owners(folders, one.path)
+                if not owners and kind.origin.follows_manifest:
+                    owners = _measured_with(runs, kind.origin.manifests(one.document))
+            add(owners, kind, one)
+    return [_ordered(run.with_secrets_apart()) for run in runs.values()]
 
 
-def _owners(models: dict[str, _ModelResults], path: Path) -> list[_ModelResults]:
+def _owners(folders: Mapping[str, set[Path]], path: Path) -> list[str]:
     """The runs with results beside or below a file, or below its model; the only run there is, where none has."""
-    near = [one for one in models.values() if any(_is_at_or_below(folder, path) for folder in one.folders)]
-    if near:
-        beside = [one for one in near if path.parent in one.folders]
-        same = [one for one in near if any(_home(folder) == _home(path.parent) for folder in one.folders)]
-        return beside or same or near
-    return list(models.values()) if len(models) == 1 else []
+    near = {key: own for key, own in folders.items() if any(_is_at_or_below(folder, path) for folder in own)}
+    beside = [key for key, own in near.items() if path.parent in own]
+    same = [key for key, own in near.items() if _home(path.parent) in map(_home, own)]
+    return beside or same or [*near] or _only(folders)
+
+
+def _only(keys: Iterable[str]) -> list[str]:
+    every = list(keys)
+    return every if len(every) == 1 else []
 
 
 def _is_at_or_below(folder: Path, path: Path) -> bool:
@@ -214,11 +206,10 @@ def _home(folder: Path) -> Path:
     return audited_model(place) or audited_model(place.parent) or place
 
 
-def _measured_with(models: dict[str, _ModelResults], manifests: Iterable[str | None]) -> list[_ModelResults]:
+def _measured_with(runs: Mapping[str, Run], manifests: Iterable[str | None]) -> list[str]:
     """The runs with results of one of these manifests; the only run there is, where none has."""
     digests = set(manifests)
-    measured = [one for one in models.values() if not digests.isdisjoint(one.run.measured_manifests)]
-    return measured or (list(models.values()) if len(models) == 1 else [])
+    return [key for key, run in runs.items() if digests & run.measured_manifests] or _only(runs)
 
 
 def _ordered(run: Run) -> Run:

@@ -9,6 +9,7 @@ from coalmine.audits.registry import COMPARISONS, audits
 from coalmine.evidence.charts import Chart
 from coalmine.evidence.measures import Status
 from coalmine.evidence.run import Run, names_of
+from coalmine.evidence.tables import AcrossRuns
 from coalmine.reports.catalog import catalog
 from coalmine.reports.findings import Finding, findings_of
 
@@ -162,7 +163,11 @@ def figures_of(run: Run) -> list[Chart]:
     return [figure for audit in audits() for figure in audit.figures(run) if figure is not None]
 
 
+def across_runs(runs: Sequence[Run]) -> list[AcrossRuns]:
+    """What the runs show beside each other."""
+    return [found for one in COMPARISONS if (found := one.across(runs)) is not None]
+
+
 def comparing_figures(runs: Sequence[Run]) -> list[Chart]:
     """The figures that compare runs."""
-    found = (one.across(runs) for one in COMPARISONS)
-    return [figure for one in found if one is not None for figure in one.figures]
+    return [figure for one in across_runs(runs) for figure in one.figures]

@@ -11,7 +11,6 @@ from xml.etree import ElementTree as ET
 
 import coalmine
 from coalmine.audits.registry import audited, not_audited
-from coalmine.evidence.charts import Chart
 from coalmine.evidence.pages import png_of
 from coalmine.reports.catalog import Severity
 from coalmine.reports.conclusion import (
@@ -208,19 +207,14 @@ def _sarif_text(text: str) -> str:
 
 def write_pngs(reports: Sequence[ReportedRun], directory: Path, *, mode: int) -> list[Path]:
     """Each figure as a PNG in a directory, named after the figure, and after the run if there are several."""
-    drawn: dict[Path, Chart] = {}
-    for place, one in enumerate(reports):
-        prefix = f"run-{place + 1}-" if len(reports) > 1 else ""
-        drawn |= {
-            directory / f"{prefix}{_file_name(figure.id)}.png": figure for figure in figures_of(one.run)
-        }
-    if len(reports) > 1:
-        utilities = comparing_figures([one.run for one in reports])
-        drawn |= {directory / f"{_file_name(figure.id)}.png": figure for figure in utilities}
-    check_places(make_directory(directory), *(path.name for path in drawn))
-    for path, figure in drawn.items():
-        write_bytes(path, png_of(figure), mode=mode)
-    return list(drawn)
+    drawn = {f"{_file_name(one.id)}.png": one for one in comparing_figures([one.run for one in reports])}
+    for place, report in enumerate(reports, 1):
+        prefix = f"run-{place}-" if len(reports) > 1 else ""
+        drawn |= {f"{prefix}{_file_name(one.id)}.png": one for one in figures_of(report.run)}
+    check_places(make_directory(directory), *drawn)
+    for name, figure in drawn.items():
+        write_bytes(directory / name, png_of(figure), mode=mode)
+    return [directory / name for name in drawn]
 
 
 def _file_name(figure_id: str) -> str:

@@ -182,7 +182,10 @@ def _estimate(one: CanaryExtraction, search: Extraction | None) -> Estimate:
         came = float(one.extracted)
         words = "it came out" if one.extracted else "it provably does not come out"
         return _between("search", came, came, 1, words)
-    return _between("search", 0.0, 1.0, 1, f"it was not found, and {_ended(search)}")
+    words = f"it was not found, and {_ended(search)}"
+    return (
+        Estimate.not_measured("search", words) if search is None else _between("search", 0.0, 1.0, 1, words)
+    )
 
 
 def _between(method: str, low: float, high: float, n: int, statement: str) -> Estimate:

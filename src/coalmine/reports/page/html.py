@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from markupsafe import Markup
 
 import coalmine
-from coalmine.audits.registry import COMPARISONS, audits
+from coalmine.audits.registry import audits
 from coalmine.evidence.charts import Chart
 from coalmine.evidence.measures import Status
 from coalmine.evidence.pages import all_visible, content_policy, drawing_script, templates
@@ -24,6 +24,7 @@ from coalmine.reports.conclusion import (
     HEADINGS,
     Conclusion,
     ReportedRun,
+    across_runs,
     figures_of,
     findings_by_status,
     label,
@@ -63,7 +64,7 @@ def report_page(
     """The page, with texts of secrets only if `reveal`. `reports` is what `reported` returned for these runs, if the caller has it."""
     reports = reported(runs) if reports is None else reports
     several = len(reports) > 1
-    across = _across(runs) if several else ()
+    across = across_runs(runs) if several else []
     parts = [
         _part(one, f"run-{place + 1}-" if several else "", reveal=reveal) for place, one in enumerate(reports)
     ]
@@ -108,10 +109,6 @@ def _environment() -> Environment:
         "FIGURE_ROWS": FIGURE_ROWS,
     }
     return found
-
-
-def _across(runs: Sequence[Run]) -> tuple[AcrossRuns, ...]:
-    return tuple(found for one in COMPARISONS if (found := one.across(runs)) is not None)
 
 
 def _part(one: ReportedRun, prefix: str, *, reveal: bool) -> RunPart:
@@ -197,56 +194,43 @@ def _cautions(estimates: Sequence[Estimate]) -> dict[str, str]:
 
 # Options whose value is, or may be, a part of a secret.
 _SECRET_OPTIONS = frozenset({"--given"})
+_OF_COMMANDS = ("command", "started", "seconds", "seed", "versions")
 
 
 def record_of(run: Run, of_audits: Sequence[Detail], *, reveal: bool) -> list[Detail]:
     """The tables of the record, with those that the audits add to it."""
+    facts = [(name, _without_keys(str(value)[:400])) for name, value in (run.model or {}).items()]
+    records = [one.document for one in run.all(RUN_RECORDS)]
+    commands = [
+        (
+            _command(one, reveal=reveal),
+            *map(one.get, ("started_at", "elapsed_seconds", "seed")),
+            _versions(one.get("versions")),
+        )
+        for one in records
+    ]
+    measured = [
+        (run.shown(one.path), kind.schema)
+        for part in (run, run.secrets)
+        if part is not None
+        for kind, these in part.documents.items()
+        for one in these
+    ]
     tables = [
-        Detail(
-            section="",
-            title="Model",
-            columns=("fact", "value"),
-            rows=[(name, _without_keys(_fact(value))) for name, value in (run.model or {}).items()],
-            caption="How the model describes itself",
-        ),
-        _commands(run, reveal=reveal),
+        _table("Model", "How the model describes itself", ("fact", "value"), facts),
+        _table("Commands", "Commands that made these results", _OF_COMMANDS, commands),
         *of_audits,
-        Detail(
-            section="",
-            title="Files",
-            columns=("file", "kind"),
-            rows=[
-                (run.shown(one.path), kind.schema)
-                for part in (run, run.secrets)
-                if part is not None
-                for kind, these in part.documents.items()
-                for one in these
-            ],
-            caption="Files that this report was made from",
-        ),
+        _table("Files", "Files that this report was made from", ("file", "kind"), measured),
     ]
     return [one for one in tables if one.rows]
 
 
-def _commands(run: Run, *, reveal: bool) -> Detail:
-    records = [one.document for one in run.all(RUN_RECORDS)]
-    versions = {f"{name} {number}" for record in records for name, number in _versions(record)}
-    return Detail(
-        section="",
-        title="Commands",
-        note=f"Versions: {', '.join(sorted(versions))}.",
-        columns=("command", "started", "seconds", "seed"),
-        rows=[
-            (
-                _command(record, reveal=reveal),
-                record.get("started_at"),
-                record.get("elapsed_seconds"),
-                record.get("seed"),
-            )
-            for record in records
-        ],
-        caption="Commands that made these results",
-    )
+def _table(title: str, caption: str, columns: tuple[str, ...], rows: list[tuple[Any, ...]]) -> Detail:
+    return Detail(section=RECORD, title=title, caption=caption, columns=columns, rows=rows)
+
+
+def _versions(found: Any) -> str:
+    return ", ".join(f"{name} {one}" for name, one in found.items()) if isinstance(found, dict) else ""
 
 
 def _command(record: dict[str, Any], *, reveal: bool) -> str:
@@ -270,13 +254,3 @@ def _without_keys(text: str) -> str:
     'https://•@host/v1?•'
     """
     return re.sub(r"(://[^\s?#]*)\?[^\s#]+", r"\1?•", re.sub(r"://[^\s/?#@]*@", "://•@", text))
-
-
-def _versions(record: dict[str, Any]) -> list[tuple[str, str]]:
-    found = record.get("versions")
-    return [(str(name), str(number)) for name, number in found.items()] if isinstance(found, dict) else []
-
-
-def _fact(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= 400 else text[:400] + " …"
