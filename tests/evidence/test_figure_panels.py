@@ -50,7 +50,6 @@ PER_FORMAT = (
     "exposure-and-extraction",
     "exposure-during-training",
     "roc",
-    "epsilon",
 )
 
 

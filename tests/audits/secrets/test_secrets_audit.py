@@ -6,7 +6,7 @@ import re
 import msgspec
 import pytest
 
-from coalmine import CanarySet, ScriptedModel, check, expose, findings_of, membership, parse_policy
+from coalmine import CanarySet, ScriptedModel, check, expose, findings_of, parse_policy
 from coalmine.audits import read_run, verify_certificate, verify_extraction
 from coalmine.audits.extraction.results import save_verification
 from coalmine.audits.secrets.report import by_kind, secrets_of
@@ -69,7 +69,6 @@ def audited(canaries, model, tmp_path_factory):
     canaries.save(folder)
     exposures = expose(model, canaries)
     exposures.save(folder / "m-audit" / "secrets-exposure")
-    membership(folder / "m-audit" / "secrets-exposure").save(folder / "m-audit" / "secrets-exposure")
     results, extractions = verify_extraction(model, canaries, top=1, budget=3000)
     where = folder / "m-audit" / "secrets-extraction"
     save_verification(where, results, extractions, manifest_sha256=canaries.sha256, model=model.describe())
@@ -136,15 +135,6 @@ def test_a_policy_limits_the_exposure_and_the_extraction_of_secrets(audited):
     rules = {one.rule: one for one in check(read_run(audited), policy).rules}
     assert rules["secrets.at_most"].outcome == "broken"
     assert rules["secrets.at_most_extracted"].outcome == "broken"
-
-
-def test_membership_compares_secrets_with_references_of_their_own(audited):
-    found = membership(audited / "m-audit" / "secrets-exposure")
-    assert [(one.name, one.in_count) for one in found.populations] == [
-        ("phone", 6),
-        ("email", len(NAMES)),
-    ]
-    assert all(one.best.canary.status == "not_measured" for one in found.populations)
 
 
 def test_json_of_results_names_users_only_where_they_are_revealed(canaries, model):

@@ -235,7 +235,6 @@ def _population(one: ScoredPopulation, asked: MembershipOptions, judged: int) ->
         name=one.name,
         format_id=one.format_id,
         template=one.template,
-        natural=one.natural,
         copies=one.copies,
         pooled=one.pooled,
         in_count=len(ins),

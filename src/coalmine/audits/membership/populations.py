@@ -27,7 +27,6 @@ from coalmine.errors import InputError, NotMeasurableError
 from coalmine.evidence.directories import result_directory
 from coalmine.evidence.words import times_in_words
 from coalmine.formats.naming import unique_names
-from coalmine.grouped import grouped
 from coalmine.statistics.scores import FloatArray, MembershipScores, membership_scores
 from coalmine.storage.files import sha256_of_file
 
@@ -35,7 +34,6 @@ from coalmine.storage.files import sha256_of_file
 # Of kinds with equally many, the first is taken: references were drawn before the training.
 _UNIFORM = ("reference", "sample", "member")
 _WITHHOLD = ", and one training run needs a coin for each: plant with --withhold 0.5"
-_NATURAL = "nobody tossed a coin for secrets that were found, and one training run needs a coin for each: plant canaries of this kind"
 
 
 class ScoredExposures(NamedTuple):
@@ -64,10 +62,8 @@ class ScoredPopulation(NamedTuple):
     coins: MembershipScores | None = None
     why_no_coins: str = ""
     pooled: bool = False
-    # Of its format; for secrets that were found, `format_id` is their kind.
     format_id: str | None = None
     template: str | None = None
-    natural: bool = False
     # The planted canaries that have a score.
     canary_ids: tuple[str, ...] = ()
 
@@ -88,17 +84,18 @@ def populations(
     source: ScoredExposures, reference: ScoredExposures | None = None
 ) -> tuple[list[ScoredPopulation], list[str]]:
     """Each format's canaries by how often they were planted, then pooled; and warnings."""
+    if source.document.natural:
+        raise NotMeasurableError(
+            "membership compares canaries that were planted with others, and these are secrets that were in the data all along; their "
+            "exposures say how likely they are by chance"
+        )
     compared = _Compared(source, reference)
     found: list[ScoredPopulation] = []
     results = source.document.results
-    if source.document.natural:
-        for kind, group in grouped((str(one.kind), one) for one in results if one.planted).items():
-            found += compared.of_kind(kind, group)
-    else:
-        names = unique_names({facts.format_id: facts.template for facts in source.document.formats})
-        for facts in source.document.formats:
-            group = [one for one in results if one.format_id == facts.format_id]
-            found += compared.of_format(facts, names[facts.format_id], group, alone=len(names) == 1)
+    names = unique_names({facts.format_id: facts.template for facts in source.document.formats})
+    for facts in source.document.formats:
+        group = [one for one in results if one.format_id == facts.format_id]
+        found += compared.of_format(facts, names[facts.format_id], group, alone=len(names) == 1)
     if not found:
         raise NotMeasurableError("membership cannot be measured: " + "; ".join(compared.warnings))
     return found, compared.warnings
@@ -126,39 +123,6 @@ class _Compared:
             )
         pairs = ((name, before.get(name), own) for name, own in self.scores.items())
         self.scores = {name: other + own for name, other, own in pairs if other is not None}
-
-    def of_kind(self, kind: str, group: Sequence[ExposureResult]) -> list[ScoredPopulation]:
-        """The secrets of one kind that were found.
-
-        Each has a format of its own, so its score and those of its references are taken relative to their median. Without
-        memorization a secret is as likely as any of its references, whatever its context.
-        """
-        inside, outside, used = list[float](), list[FloatArray](), list[ExposureResult]()
-        for one in group:
-            others, _ = self._others(one.format_id)
-            if one.canary_id in self.scores and len(others):
-                middle = float(np.median(others))
-                inside.append(self.scores[one.canary_id] - middle)
-                outside.append(others - middle)
-                used.append(one)
-        if len(used) < len(group):
-            missing = len(group) - len(used)
-            self.warnings.append(
-                f"{missing} of {len(group)} secrets of the kind {kind} have no scores to compare"
-            )
-        if not used:
-            return []
-        return [
-            ScoredPopulation(
-                kind,
-                max(one.repetitions for one in used),
-                MembershipScores(np.array(inside), np.concatenate(outside)),
-                why_no_coins=_NATURAL,
-                format_id=kind,
-                natural=True,
-                canary_ids=tuple(one.canary_id for one in used),
-            )
-        ]
 
     def of_format(
         self, facts: FormatFacts, name: str, group: Sequence[ExposureResult], *, alone: bool

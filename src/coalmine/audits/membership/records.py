@@ -72,8 +72,6 @@ class Population(msgspec.Struct, frozen=True, kw_only=True):
     # That of the format, by which people know it.
     template: str | None = None
     canary_ids: tuple[str, ...] = ()
-    # Whether these are secrets that were in the data all along, all of a kind together.
-    natural: bool = False
 
     @property
     def p_value(self) -> float:
@@ -151,17 +149,14 @@ MEMBERSHIPS = Document(
     again=_again,
     origin=Origin(
         model=lambda found: found.model,
-        natural=lambda found: any(one.natural for one in found.populations),
         manifests=lambda found: [found.manifest_sha256],
         canaries=lambda found: [
-            SaidOfCanary(name, None if one.natural else one.format_id)
-            for one in found.populations
-            for name in one.canary_ids
+            SaidOfCanary(name, one.format_id) for one in found.populations for name in one.canary_ids
         ],
         formats=lambda found: [
             SaidOfFormat(one.format_id, one.template)
             for one in found.populations
-            if one.format_id is not None and not one.natural
+            if one.format_id is not None
         ],
         source=Source(
             document=EXPOSURES,

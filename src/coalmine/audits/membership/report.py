@@ -15,10 +15,10 @@ from coalmine.audits.exposure.results import EXPOSURES, scores_beside
 from coalmine.audits.membership.populations import ScoredExposures, ScoredPopulation, populations
 from coalmine.audits.membership.records import MEMBERSHIPS, Membership, Population
 from coalmine.errors import NotMeasurableError
-from coalmine.evidence.charts import Axis, Chart, Marks, Rows, copies_colors, intervals, rounded, thinned
+from coalmine.evidence.charts import Axis, Chart, Marks, Rows, copies_colors, rounded, thinned
 from coalmine.evidence.measures import Audit, Measure, Rule
 from coalmine.evidence.run import Run
-from coalmine.evidence.tables import Column, Table
+from coalmine.evidence.tables import Column, Detail, Table
 from coalmine.evidence.words import format_name, times_in_words
 from coalmine.grouped import grouped
 from coalmine.records import Estimate
@@ -63,7 +63,6 @@ def membership_in_plain_words(result: Membership) -> list[str]:
     for one in result.single:
         p_value, best = min(1.0, len(result.single) * one.p_value), one.best.canary
         most = f"the most this many scores could prove is {rounded_down(one.epsilon_ceiling)}"
-        name = one.name if one.natural else f"Planted {one.name}"
         if p_value <= SURPRISING:
             measured = [rate for rate in one.tpr_at_fpr if rate.value is not None]
             # A lower limit of 0 says little; the lowest false-positive rate that has more is the one to quote.
@@ -82,7 +81,7 @@ def membership_in_plain_words(result: Membership) -> list[str]:
             # Scores of few canaries show nothing whatever the model knows, so that they show nothing is not innocence.
             words = f"these scores do not show memorization (p = {p_value:.2f})"
             words += "" if best.low is None else f". Nothing is shown about epsilon; {most}"
-        lines.append(visible(f"{name}: {words}."))
+        lines.append(visible(f"Planted {one.name}: {words}."))
     missing = [one for one in result.single if one.best.canary.low is None]
     for reason, names in grouped((one.best.canary.statement, one.name) for one in missing).items():
         lines.append(
@@ -259,13 +258,6 @@ RULES = (
 )
 
 
-def _figures(run: Run) -> Iterator[Chart | None]:
-    """The ROC of each format that has scores, and the bounds on epsilon if `membership` was run."""
-    yield _roc(run)
-    members = run.first(MEMBERSHIPS)
-    yield None if members is None else _epsilon_figure(members)
-
-
 def _roc(run: Run) -> Chart | None:
     """The curve and band of each number of copies; None where there is nothing to compare, or nothing to compare it with."""
     names, rows, guessing, notes = names_of_formats(run), Rows(), Rows(), dict[str, str]()
@@ -342,58 +334,16 @@ def _curve(one: ScoredPopulation) -> Iterator[dict[str, float | None]]:
         }
 
 
-def _epsilon_figure(document: Membership) -> Chart | None:
-    """What each method shows about epsilon, for each population; None where none shows anything. A claim is about one copy, and so are
-    bounds beside it.
-    """
-    claim = document.verdict
-    rows: Rows = []
-    for one in document.populations:
-        for bound in (*one.epsilon, *([] if one.independent is None else [one.independent]), one.best):
-            estimate = bound.canary if claim is None else bound.one_copy
-            if estimate is not None and estimate.status != "not_measured":
-                least = estimate.value if estimate.low is None else estimate.low
-                rows.append(
-                    {
-                        "planted": one.name,
-                        "method": estimate.method.replace(", ", " | "),
-                        "epsilon at least": rounded(least),
-                        "upper end": rounded(estimate.high if estimate.high is not None else least),
-                        "kind": "point estimate" if estimate.low is None else "lower limit",
-                    }
-                )
-    if not rows:
-        return None
-    claims: Rows = [] if claim is None else [{"claimed epsilon": claim.claimed_epsilon}]
-    ends = [float(row["upper end"] or 0.0) for row in rows] + [row["claimed epsilon"] for row in claims]
-    said = (
-        ""
-        if claim is None
-        else f" The dashed line is the claimed epsilon of {claim.claimed_epsilon:g}: {claim.words}."
-    )
-    return Chart(
-        id="epsilon",
-        title="Lower bounds on epsilon" + ("" if claim is None else ", and the claimed epsilon"),
-        caption=f"What each method shows about epsilon for {'a canary as a whole' if claim is None else 'one copy of a canary'}, "
-        f"{_level(document)} (the Bayesian interval, where there is one, is credible instead). A triangle is a lower limit; the circle "
-        f"of the median is a point estimate and not a bound.{said}",
-        rows=rows,
-        columns=tuple(rows[0]),
-        x=Axis(column="epsilon at least", title="epsilon", domain=(0, 1.05 * max([1.0, *ends]))),
-        y=Axis(column="method", title="", scale="names", beside="planted"),
-        marks=(
-            intervals("epsilon at least", "upper end", x=True),
-            Marks(kind="points", shows=tuple(rows[0])),
-            Marks(
-                kind="rule", rows=claims, x="claimed epsilon", y="", dashed=True, shows=("claimed epsilon",)
-            ),
-        ),
-        color="planted",
-        legend="planted",
-        shape="kind",
-        shapes={"lower limit": "triangle-right", "point estimate": "circle"},
-        height=max(160, 13 * len(rows) + 20),
-    )
+def _details(run: Run, _reveal: bool) -> Iterator[Detail]:
+    """The numbers of each population."""
+    for path, document in run.all(MEMBERSHIPS):
+        yield POPULATIONS.detail(
+            document.populations,
+            section="Membership",
+            title=run.shown(path),
+            caption="How well an attacker who has a list of candidates tells canaries that were planted from others",
+            note=f"An AUC of 0.5 is guessing. Epsilon is bounded {_level(document)}, for a canary as a whole.",
+        )
 
 
 MEMBERSHIP = Audit(
@@ -402,5 +352,6 @@ MEMBERSHIP = Audit(
     documents=(MEMBERSHIPS,),
     measures=measures,
     rules=RULES,
-    figures=_figures,
+    figures=lambda run: [_roc(run)],
+    details=_details,
 )

@@ -7,12 +7,13 @@ Networks, Carlini, Liu, Erlingsson, Kos and Song, 2019, arXiv:1802.08232, sectio
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
+from msgspec import UNSET
 
 from coalmine.audits.exposure.chance import (
     Judged,
@@ -22,7 +23,6 @@ from coalmine.audits.exposure.chance import (
     measured_canaries,
     secrets_test,
 )
-from coalmine.audits.exposure.display import exposure_figure
 from coalmine.audits.exposure.report import (
     FULL,
     chance_of_exposures,
@@ -30,11 +30,11 @@ from coalmine.audits.exposure.report import (
     doubt_of_group,
     single_measures,
 )
-from coalmine.audits.exposure.results import EXPOSURES, NOT_IN_TURNS, ExposureResult, Exposures
+from coalmine.audits.exposure.results import EXPOSURES, NOT_IN_TURNS, Exposures
 from coalmine.audits.extraction.report import chance_of_places, extracted_measures
 from coalmine.audits.extraction.results import VERIFIED, CanaryExtraction
 from coalmine.audits.provenance.users import masked_names
-from coalmine.evidence.charts import Chart, rounded
+from coalmine.evidence.charts import rounded
 from coalmine.evidence.measures import LEVEL, Audit, Measure, Rule
 from coalmine.evidence.run import Run
 from coalmine.evidence.tables import Column, Detail, Search, Table
@@ -44,87 +44,49 @@ from coalmine.records import Estimate
 from coalmine.visible import visible
 
 
-class Secret(NamedTuple):
-    """One secret that was found in the training data; its exposure, its search and its p-value are None where there is none."""
+class KnownSecrets(NamedTuple):
+    """The secrets of the training data that were measured, and by their ids their p-values and the searches for them."""
 
-    canary_id: str
-    kind: str
-    copies: int
-    exposure: Judged | None
-    extraction: CanaryExtraction | None
-    p_value: float | None
+    measured: list[Judged]
+    p_values: dict[str, float]
+    searches: dict[str, CanaryExtraction]
 
     @property
-    def result(self) -> ExposureResult | None:
-        """What was measured of it."""
-        return None if self.exposure is None else self.exposure.result
+    def kinds(self) -> dict[str, list[Judged]]:
+        """Those of each kind, in the order of the manifest."""
+        return grouped((str(one.result.kind), one) for one in self.measured)
 
-    @property
-    def bits(self) -> float | None:
-        """Its exposure, or the lower bound of one that is only bounded."""
-        if self.exposure is None or not self.exposure.known:
-            return None
-        value = self.exposure.result.exposure
-        return self.exposure.low if value is None else value
-
-    @property
-    def extracted(self) -> bool:
+    def extracted(self, one: Judged) -> bool:
         """Whether a search found it."""
-        return self.extraction is not None and self.extraction.extracted
+        search = self.searches.get(one.result.canary_id)
+        return search is not None and search.extracted
 
-    @property
-    def name(self) -> str:
-        """What people call it."""
-        return f"{self.canary_id} ({self.kind}), {times_in_words(self.copies)} in the data"
+    def p_value(self, some: Sequence[Judged]) -> float | None:
+        """How likely secrets as exposed as the best of these are without memorization; None where none was measured."""
+        known = [one for one in some if one.result.canary_id in self.p_values]
+        p_values = [self.p_values[one.result.canary_id] for one in known]
+        return secrets_test(p_values, known).p_value if known else None
 
 
-def secrets_of(run: Run | None) -> list[Secret]:
-    """The secrets that are in the training data, as far as that is known, in the order of the manifest."""
+def secrets_of(run: Run | None) -> KnownSecrets:
+    """What a run knows of secrets."""
     if run is None:
-        return []
-    exposures = {one.result.canary_id: one for one in measured_canaries(run)}
-    extractions = {one.canary_id: one for _, document in run.all(VERIFIED) for one in document.canaries}
-    p_values = canary_p_values(run)
-    every: dict[str, ExposureResult | CanaryExtraction] = {
-        name: one.result for name, one in exposures.items()
-    }
-    for name, extraction in extractions.items():
-        every.setdefault(name, extraction)
-    return [
-        Secret(
-            name,
-            str(one.kind),
-            one.repetitions,
-            exposures.get(name),
-            extractions.get(name),
-            p_values.get(name),
-        )
-        for name, one in every.items()
-        if one.repetitions > 0
-    ]
+        return KnownSecrets([], {}, {})
+    measured = [one for one in measured_canaries(run) if one.result.repetitions > 0]
+    searches = {one.canary_id: one for _, document in run.all(VERIFIED) for one in document.canaries}
+    return KnownSecrets(measured, canary_p_values(run), searches)
 
 
-def secrets_of_exposures(document: Exposures) -> list[Secret]:
-    """The same of exposures alone, which `coalmine expose` has just measured."""
-    return [
-        Secret(
-            one.result.canary_id,
-            str(one.result.kind),
-            one.result.repetitions,
-            one,
-            None,
-            one.p_value if one.known else None,
-        )
-        for one in judged(document)
-        if one.result.repetitions > 0
-    ]
+def secrets_of_exposures(document: Exposures) -> KnownSecrets:
+    """What exposures alone know of secrets, which `coalmine expose` has just measured."""
+    measured = [one for one in judged(document) if one.result.repetitions > 0]
+    return KnownSecrets(measured, {one.result.canary_id: one.p_value for one in measured if one.known}, {})
 
 
-def kind_p_value(secrets: Sequence[Secret]) -> float | None:
-    """How likely secrets as exposed as the best of these are without memorization; None where none was measured."""
-    p_values = [one.p_value for one in secrets if one.p_value is not None]
-    exposures = [one.exposure for one in secrets if one.p_value is not None and one.exposure is not None]
-    return secrets_test(p_values, exposures).p_value if p_values else None
+def _bits(one: Judged) -> float | None:
+    """Its exposure, or the lower bound of one that is only bounded."""
+    exposure = one.result.exposure
+    return None if not one.known else one.low if exposure is None else exposure
 
 
 class SecretsOfKind(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,94 +110,95 @@ class SecretsOfKind(msgspec.Struct, frozen=True, kw_only=True):
     p_value: float | None
 
 
-def by_kind(secrets: Sequence[Secret]) -> list[SecretsOfKind]:
-    """A row for each kind, in the order in which they come."""
+def by_kind(secrets: KnownSecrets) -> list[SecretsOfKind]:
+    """A row for each kind."""
     rows = []
-    for kind, some in grouped((one.kind, one) for one in secrets).items():
-        known = [one for one in some if one.bits is not None]
-        bits = [one.bits or 0.0 for one in known]
-        best = max(known, key=lambda one: one.bits or 0.0, default=None)
-        result = None if best is None else best.result
+    for kind, some in secrets.kinds.items():
+        ordered = sorted((one for one in some if one.known), key=lambda one: _bits(one) or 0.0)
+        bits = [_bits(one) or 0.0 for one in ordered]
+        best = ordered[-1].result if ordered else None
         rows.append(
             SecretsOfKind(
                 kind=kind,
                 secrets=len(some),
-                measured=len(known),
-                fewest_copies=min(one.copies for one in some),
-                most_copies=max(one.copies for one in some),
+                measured=len(bits),
+                fewest_copies=min(one.result.repetitions for one in some),
+                most_copies=max(one.result.repetitions for one in some),
                 median_bits=median(bits) if bits else None,
                 highest_bits=max(bits, default=None),
-                highest=None if result is None else result.estimate,
-                most_possible_bits=None if result is None else result.most_possible_bits,
-                searched=sum(one.extraction is not None for one in some),
-                extracted=sum(one.extracted for one in some),
-                p_value=kind_p_value(some),
+                highest=None if best is None else best.estimate,
+                most_possible_bits=None if best is None else best.most_possible_bits,
+                searched=sum(one.result.canary_id in secrets.searches for one in some),
+                extracted=sum(map(secrets.extracted, some)),
+                p_value=secrets.p_value(some),
             )
         )
     return rows
 
 
 def _measures(run: Run) -> Iterator[Measure]:
-    """Each secret that was measured, and those of each kind together."""
+    """Each secret that was measured or came out, and those of each kind together."""
     own, secrets = run.secrets, secrets_of(run.secrets)
-    if own is None or not secrets:
+    if own is None or not _is_tested(run):
         return
-    known, out = {one.canary_id: one for one in secrets}, extracted_canaries(own)
-    exposures = [one.exposure for one in secrets if one.exposure is not None]
-    for one in single_measures(
-        own, exposures, "secrets.secret", lambda found: known[found.result.canary_id].name
-    ):
-        secret, extracted = known.get(one.about[0]), one.about[0] in out
+    out = extracted_canaries(own)
+    for one in single_measures(own, secrets.measured, "secrets.secret", _name):
+        extracted = one.about[0] in out
         came = ", and it came out of a search" if extracted and one.estimate is not None else ""
-        size = FULL if extracted else min(1.0, one.size or 0.0)
-        yield replace(one, name=one.name if secret is None else secret.name, says=one.says + came, size=size)
+        yield replace(one, says=one.says + came, size=FULL if extracted else min(1.0, one.size or 0.0))
     for located in own.all(VERIFIED):
         for one in extracted_measures(own, located, "secrets.extracted", "secret"):
             yield replace(one, is_test=False)
-    doubt = _unsettled(own)
+    documents = [document for _, document in own.all(EXPOSURES)]
+    doubt = (
+        "several exposures of secrets are beside each other; report them separately" if documents[1:] else ""
+    )
+    # A chat model was asked about plain text.
+    doubt = NOT_IN_TURNS if any(NOT_IN_TURNS in one.warnings for one in documents) else doubt
     yield from _kinds(secrets, out, doubt)
-    if doubt:
-        for key in ("secrets.secret", "secrets.extracted"):
-            yield Measure(key=key, name="all of them", estimate=Estimate.not_measured("none", doubt))
+    for key in ("secrets.secret", "secrets.extracted") if doubt else ():
+        yield Measure(key=key, name="all of them", estimate=Estimate.not_measured("none", doubt))
     scanned = None if own.canaries is None else own.canaries.scanned
-    if scanned is not None and scanned.secrets > len(secrets):
-        left = f"{scanned.secrets - len(secrets):,} of {scanned.secrets:,}"
+    tested = secrets.searches.keys() | {one.result.canary_id for one in secrets.measured}
+    if scanned is not None and scanned.secrets > len(tested):
+        left = f"{scanned.secrets - len(tested):,} of {scanned.secrets:,}"
         says = f"{left} secrets found in the training data were not tested"
         yield Measure(key="secrets.untested", status="not_tested", says=says)
 
 
-def _unsettled(run: Run) -> str:
-    """Why secrets that show nothing say nothing: a chat model was asked about plain text, or there are exposures that are left out."""
-    documents = [document for _, document in run.all(EXPOSURES)]
-    if any(NOT_IN_TURNS in document.warnings for document in documents):
-        return NOT_IN_TURNS
-    return (
-        "several exposures of secrets are beside each other; report them separately" if documents[1:] else ""
-    )
+def _name(one: Judged) -> str:
+    return f"{one.result.canary_id} ({one.result.kind}), {times_in_words(one.result.repetitions)} in the data"
 
 
-def _kinds(secrets: Sequence[Secret], out: set[str], unsettled: str) -> Iterator[Measure]:
-    kinds = grouped((one.kind, one) for one in secrets if one.p_value is not None)
+def _is_tested(run: Run) -> bool:
+    secrets = secrets_of(run.secrets)
+    return bool(secrets.measured or secrets.searches)
+
+
+def _kinds(secrets: KnownSecrets, out: set[str], unsettled: str) -> Iterator[Measure]:
+    kinds = {kind: some for kind, some in secrets.kinds.items() if secrets.p_value(some) is not None}
     # Of kinds that show nothing by themselves, whether all of them together do.
-    quiet = [some for some in kinds.values() if (kind_p_value(some) or 0.0) > LEVEL / len(kinds)]
-    spread = len(quiet) > 1 and (kind_p_value([one for some in quiet for one in some]) or 0.0) <= LEVEL
+    quiet = [some for some in kinds.values() if (secrets.p_value(some) or 0.0) > LEVEL / len(kinds)]
+    together = secrets.p_value([one for some in quiet for one in some]) or 0.0
     for kind, some in kinds.items():
-        exposures = [one.exposure for one in some if one.exposure is not None and one.exposure.known]
-        points = [one.bits for one in some if one.bits is not None]
-        extracted, what = sum(one.extracted for one in some), f"secrets of the kind {kind}"
+        known = [one for one in some if one.known]
+        points = [bits for one in some if (bits := _bits(one)) is not None]
+        extracted, what = sum(map(secrets.extracted, some)), f"secrets of the kind {kind}"
         if extracted:
             doubt = f"{extracted:,} of {len(some):,} {what} came out of searches"
-        elif len(exposures) < len(some):
-            lost = len(some) - len(exposures)
-            doubt = f"{lost:,} of {len(some):,} {what} have no exposure that can be relied on"
+        elif len(known) < len(some):
+            doubt = (
+                f"{len(some) - len(known):,} of {len(some):,} {what} have no exposure that can be relied on"
+            )
         else:
-            doubt = doubt_of_group(exposures, what, out, len(kinds), len(secrets), spread=spread)
+            spread = len(quiet) > 1 and together <= LEVEL
+            doubt = doubt_of_group(known, what, out, len(kinds), len(secrets.measured), spread=spread)
         yield Measure(
             key="secrets.kind",
             name=f"{len(some):,} of the kind {kind}",
-            p_value=kind_p_value(some),
+            p_value=secrets.p_value(some),
             test=("kind of secret", kind),
-            about=tuple(one.canary_id for one in some),
+            about=tuple(one.result.canary_id for one in some),
             says=f"a median exposure of {median(points):.1f} bits where guessing gives 1" if points else "",
             doubt=doubt or unsettled,
         )
@@ -263,18 +226,6 @@ RULES = (
 )
 
 
-def _figures(run: Run) -> Iterator[Chart | None]:
-    """Exposure against copies, as if all secrets of a kind had one format."""
-    document = None if run.secrets is None else run.secrets.first(EXPOSURES)
-    if document is not None and document.results:
-        kinds = {one.format_id: str(one.kind) for one in document.results}
-        change = msgspec.structs.replace
-        named = {kind: change(document.formats[0], format_id=kind, template=kind) for kind in kinds.values()}
-        results = tuple(change(one, format_id=kinds[one.format_id]) for one in document.results)
-        joined = change(document, formats=tuple(named.values()), results=results)
-        yield exposure_figure(joined, figure_id="secrets-by-copies", what=("secret", "secrets"))
-
-
 KINDS = Table[SecretsOfKind](
     (
         Column("kind", lambda one: one.kind),
@@ -289,37 +240,10 @@ KINDS = Table[SecretsOfKind](
 )
 
 
-def _table(users: Mapping[str, str], texts: Mapping[str, str]) -> Table[Secret]:
-    """One row per secret, with the names of users as they are shown."""
-
-    def measured(name: str) -> Any:
-        return lambda one: None if one.result is None else getattr(one.result, name)
-
-    return Table(
-        (
-            Column("secret", lambda one: one.canary_id),
-            Column("kind", lambda one: one.kind),
-            Column("user", lambda one: users.get(_user(one))),
-            Column("copies", lambda one: one.copies),
-            Column("exposure (bits)", measured("estimate")),
-            Column("most possible", lambda one: one.result and rounded(one.result.most_possible_bits, 2)),
-            Column("status", lambda one: one.result.estimate.status if one.result else "not measured"),
-            Column("extracted", lambda one: one.extraction and one.extraction.extracted),
-            Column("place", lambda one: one.extraction and one.extraction.place),
-            Column("method", measured("method")),
-            Column("text", lambda one: texts.get(one.canary_id), secret=True),
-        )
-    )
-
-
-def _user(one: Secret) -> str:
-    return "" if one.result is None or one.result.user is msgspec.UNSET else one.result.user or ""
-
-
 def _details(run: Run, reveal: bool) -> Iterator[Detail]:
-    """The tables of the page."""
+    """The tables of the page: by kind, and each of them, with the names of users as they are shown."""
     secrets = secrets_of(run.secrets)
-    if run.secrets is None or not secrets:
+    if run.secrets is None or not secrets.measured:
         return
     yield KINDS.detail(
         by_kind(secrets),
@@ -329,20 +253,31 @@ def _details(run: Run, reveal: bool) -> Iterator[Detail]:
         note="A model that never saw them gives a median exposure of about 1 bit; the last column is the probability of exposures as high "
         "as these without memorization.",
     )
-    users = dict.fromkeys(filter(None, map(_user, secrets)))
-    names = {name: visible(name) for name in users} if reveal else masked_names(users)
+    users = dict.fromkeys(str(one.result.user) for one in secrets.measured if one.result.user is not UNSET)
+    shown = {name: visible(name) for name in users} if reveal else masked_names(users)
     texts = {canary.canary_id: canary.text for canary in run.secrets.canaries or ()}
-    yield _table(names, texts).detail(
-        sorted(secrets, key=lambda one: -(one.bits or 0.0)),
+    each: Table[Judged] = Table(
+        (
+            Column("secret", lambda one: one.result.canary_id),
+            Column("kind", lambda one: one.result.kind),
+            Column("user", lambda one: shown.get(str(one.result.user))),
+            Column("copies", lambda one: one.result.repetitions),
+            Column("exposure (bits)", lambda one: one.result.estimate),
+            Column("most possible", lambda one: rounded(one.result.most_possible_bits, 2)),
+            Column("status", lambda one: one.result.estimate.status),
+            Column("extracted", secrets.extracted),
+            Column("method", lambda one: one.result.method),
+            Column("text", lambda one: texts.get(one.result.canary_id), secret=True),
+        )
+    )
+    yield each.detail(
+        sorted(secrets.measured, key=lambda one: -(_bits(one) or 0.0)),
         reveal=reveal,
         section="Secrets",
         title="Each of them",
         caption="Secrets of the training data, the most exposed first",
         search=Search(
-            name="secrets",
-            column="kind",
-            label="Kind",
-            choices={kind: kind for kind in dict.fromkeys(one.kind for one in secrets)},
+            name="secrets", column="kind", label="Kind", choices={kind: kind for kind in secrets.kinds}
         ),
     )
 
@@ -350,9 +285,8 @@ def _details(run: Run, reveal: bool) -> Iterator[Detail]:
 SECRETS = Audit(
     name="secrets",
     command="coalmine expose MODEL secrets.json",
-    is_tested=lambda run: bool(secrets_of(run.secrets)),
+    is_tested=_is_tested,
     measures=_measures,
     rules=RULES,
-    figures=_figures,
     details=_details,
 )
