@@ -1,4 +1,4 @@
-"""A scripted model that fails at texts with one beginning: by a number that is none, or by an exception of its own code."""
+"""A scripted model that fails at texts with one beginning: by a number that is none."""
 
 import numpy as np
 
@@ -17,18 +17,3 @@ class PoisonedModel(ScriptedModel):
         if given == self._poison[:-1]:
             row[self._poison[-1]] = self._value
         return row
-
-
-class RaisingModel(ScriptedModel):
-    """It only scores, and raises where one of the texts begins with `poison`."""
-
-    start = None
-
-    def __init__(self, characters, poison, **more):
-        super().__init__(characters, **more)
-        self._poison = tuple(self.tokenizer.encode(poison))
-
-    def score(self, sequences, *, ranks=False):
-        if any(target[: len(self._poison)] == self._poison for _, target, _ in sequences):
-            raise ZeroDivisionError("the message has the secret")
-        return super().score(sequences, ranks=ranks)

@@ -1,12 +1,28 @@
 """Extraction: the least surprising members come out, with a proof, whatever the budget, the memory or the method."""
 
+import pytest
 import torch
 
-from coalmine import CanarySet, Format, ScriptedModel, extract
+from audits.poisoned_model import PoisonedModel
+from coalmine import (
+    Canary,
+    CanarySet,
+    Format,
+    ScriptedModel,
+    check,
+    extract,
+    findings_of,
+    parse_policy,
+    read_run,
+)
 from coalmine.audits import verify_extraction
+from coalmine.audits.extraction.results import read_verified, save_verification
+from coalmine.engines.engine import open_engine
+from coalmine.errors import NoNumberError
 from models.random_networks import random_model
 from oracles import brute_force_bits
 
+PIN = Format("pin {digits:4}")
 DIGITS = "0123456789"
 SSN = Format("My social security number is {ssn}")
 TEXT = "My social security number is 078-05-1120"
@@ -60,23 +76,6 @@ def test_a_budget_that_ends_gives_the_best_so_far_and_the_gap():
         assert result.certificate.best_open_bits <= truth
 
 
-def test_a_larger_budget_goes_on_from_a_smaller_one(tmp_path):
-    model = random_model("lstm", dtype=torch.float64)
-    whole = extract(model, "{digits:4}", top=5)
-    budget, rounds = 30, 0
-    while True:
-        result = extract(model, "{digits:4}", top=5, budget=budget, resume=tmp_path)
-        rounds += 1
-        assert result.certificate.expansions <= budget
-        if result.proven:
-            break
-        assert len(list(tmp_path.glob("unfinished.units"))) == 1
-        budget += 300
-    assert rounds > 1
-    assert [one.text for one in result.found] == [one.text for one in whole.found]
-    assert not list(tmp_path.iterdir())
-
-
 def test_verifying_canaries():
     form = Format("pin {digits:4}")
     texts = form.sample(3, seed=1, replace=False)
@@ -93,3 +92,84 @@ def test_verifying_canaries():
 def test_ties_come_in_the_order_of_the_format():
     result = extract(ScriptedModel(DIGITS), "{digits:3}", top=4)
     assert [one.text for one in result.found] == ["000", "001", "002", "003"]
+
+
+@pytest.fixture(scope="module")
+def engine():
+    with open_engine("processes:2") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def transformer():
+    return random_model("transformer")
+
+
+@pytest.mark.parametrize("method", ["search", "brute", "prompt"])
+def test_every_method_gives_the_same_bytes_on_every_engine(method, engine, transformer, tmp_path):
+    for place, one in (("here", None), ("there", engine)):
+        extract(transformer, PIN, top=5, method=method, engine=one).save(tmp_path / place)
+    here, there = ((tmp_path / place / "extraction.json").read_bytes() for place in ("here", "there"))
+    assert here == there
+
+
+@pytest.mark.parametrize("second", ["here", "processes"])
+def test_a_larger_budget_resumes_on_any_engine(second, engine, transformer, tmp_path):
+    form = Format("pin {digits:6}")
+    spent = extract(transformer, form, top=3, budget=100, resume=tmp_path, engine=engine)
+    assert (spent.proven, spent.certificate.expansions) == (False, 100)
+    assert [path.name for path in tmp_path.iterdir()] == ["unfinished.units"], (
+        "only the search itself is left"
+    )
+    # The same budget again changes nothing.
+    assert extract(transformer, form, top=3, budget=100, resume=tmp_path) == spent
+    more = extract(
+        transformer,
+        form,
+        top=3,
+        budget=300,
+        resume=tmp_path,
+        engine=engine if second == "processes" else None,
+    )
+    assert more.certificate.expansions == 300
+    whole = extract(transformer, form, top=3, resume=tmp_path)
+    assert whole.proven
+    assert [one.text for one in whole.found] == [one.text for one in extract(transformer, form, top=3).found]
+    assert not list(tmp_path.iterdir())
+
+
+CODES = CanarySet(
+    [
+        Canary(canary_id=name, format_id=format_id, text=text, repetitions=4, planted=True)
+        for name, format_id, text in (("a", "f0", "pin 12"), ("b", "f1", "code 34"), ("c", "f1", "code 99"))
+    ],
+    {"f0": Format("pin {digits:2}"), "f1": Format("code {digits:2}")},
+)
+
+
+@pytest.mark.parametrize("method", ["search", "brute"])
+def test_a_format_that_cannot_be_searched_does_not_stop_others_and_is_not_called_safe(method, tmp_path):
+    CODES.save(tmp_path / "canaries.json")
+    whole = ScriptedModel("pin code 0123456789", memory={"code 34": 0.25})
+    for model in (whole, PoisonedModel("pin code 0123456789", "pin 5", memory={"code 34": 0.25})):
+        results, extractions = verify_extraction(model, CODES, method=method, top=1)
+        facts = {"manifest_sha256": CODES.sha256, "model": model.describe()}
+        save_verification(tmp_path, results, extractions, **facts)
+    assert extractions == {"f1": verify_extraction(whole, CODES, method=method, top=1)[1]["f1"]}
+    assert [(one.extracted, one.proven) for one in results] == [(False, False), (True, True), (False, True)]
+    assert [one.problem is None for one in results] == [False, True, True]
+    # Nothing is left of the earlier run.
+    assert sorted(path.name for path in tmp_path.glob("extraction-*")) == ["extraction-f1.json"]
+    assert list(read_verified(tmp_path).canaries) == results
+    run = read_run(tmp_path)
+    judged = check(run, parse_policy("min_canaries = 1\n[extraction]\nat_most_extracted = 1\n"))
+    assert [rule.outcome for rule in judged.rules] == ["not_shown"]
+    unknown = [
+        one for one in findings_of(run) if one.key == "extraction.canary" and one.status == "not_measured"
+    ]
+    assert [(one.code, list(one.subject)) for one in unknown] == [("CM203", ["a"])]
+
+
+def test_where_no_format_can_be_searched_it_is_one_sentence():
+    with pytest.raises(NoNumberError, match="not finite"):
+        extract(PoisonedModel("pin 0123456789", "pin 5"), "pin {digits:2}")

@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from coalmine import ScriptedModel, extract, verify_certificate
+from coalmine import extract, verify_certificate
 from coalmine.audits.extraction.report import certificate_in_words
 from coalmine.corpus.chat.framing import QUESTION
 from coalmine.models import from_transformers
@@ -55,8 +55,3 @@ def test_plain_text_is_asked_for_by_a_context_and_the_proof_says_so(network):
     found = extract(from_transformers(network, chatml(), context="bos"), FORM, top=2)
     assert "frame" not in found.model
     assert certificate_in_words(found).endswith("Asked about plain text.")
-
-
-def test_a_model_without_conversations_has_no_turns():
-    model = ScriptedModel("my pins 0123456789")
-    assert certificate_in_words(extract(model, FORM)).endswith("was left out.")

@@ -4,7 +4,6 @@ import json
 from functools import cache
 
 import msgspec
-import pytest
 
 from coalmine import (
     CanarySet,
@@ -19,7 +18,6 @@ from coalmine import (
 )
 from coalmine.models import load_model
 from coalmine.models.reference.checkpoint import TrainingFacts
-from coalmine.records.privacy import claim_of_model
 from coalmine.training.trainer import train_documents
 
 FORM = "pin {digits:3}"
@@ -89,18 +87,6 @@ def test_a_user_has_all_copies_of_a_canary(tmp_path):
     assert (for_user.verdict.outcome, for_user.verdict.copies) == ("violated", 1)
     for_document = audited(tmp_path / "document", remembers=True, claim=claim, repetitions=8)
     assert (for_document.verdict.outcome, for_document.verdict.copies) == ("too little power", 8)
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        None,
-        {**CLAIM, "epsilon": -1.0},
-        {**CLAIM, "unit": "word"},
-    ],
-)
-def test_a_claim_that_cannot_be_read_is_none(said):
-    assert claim_of_model({"privacy": said}) is None
 
 
 def test_a_model_that_was_trained_privately_says_so_also_after_quantizing(tmp_path):

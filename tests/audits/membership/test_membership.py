@@ -1,5 +1,6 @@
 """Membership from the results of `expose` and from anyone's scores: who is compared with whom, files, and the command."""
 
+import json
 import math
 import stat
 
@@ -7,11 +8,23 @@ import msgspec
 import numpy as np
 import pytest
 
-from coalmine import Canary, CanarySet, Format, ScriptedModel, expose, membership, membership_of_scores
+from cli.in_process import run
+from coalmine import (
+    Canary,
+    CanarySet,
+    Format,
+    ScriptedModel,
+    check,
+    expose,
+    membership,
+    membership_of_scores,
+    parse_policy,
+    read_run,
+)
 from coalmine.audits import read_membership
 from coalmine.audits.membership.populations import load_source, populations
 from coalmine.audits.membership.report import membership_in_plain_words
-from coalmine.errors import InputError, ModelOutputError, NotMeasurableError
+from coalmine.errors import InputError, NotMeasurableError
 from coalmine.statistics import CoinScores, MembershipScores, compare_with_guessing, tpr_p_value
 from coalmine.statistics.epsilon.best import headline_test
 from resealing import resealed
@@ -218,46 +231,10 @@ def test_models_without_memorization_are_rarely_called_memorized():
     assert wrong <= 10
 
 
-def test_anyones_scores():
-    rng = np.random.default_rng(0)
-    ins, outs = rng.normal(2, 1, 400), rng.normal(0, 1, 400)
-    (one,) = membership_of_scores(ins, outs, copies=2).populations
-    assert one.name == "2 times"
-    assert one.best.one_copy.low < one.best.canary.low
-    with pytest.raises(ModelOutputError):
-        membership_of_scores([math.nan], outs)
-    with pytest.raises(InputError):
-        membership_of_scores(ins, outs, claimed_delta=1e-5)
-    with pytest.raises(InputError):
-        membership_of_scores(ins, outs, inclusion=0.0)
-
-
-def test_a_reference_model_without_scores_of_references_leaves_withheld_canaries():
-    canaries = planted_set(repetitions=(8,), each=16, references=40)
-    model = model_with_memory(canaries)
-    results = expose(model, canaries, method="references")
-    base = model_with_memory(canaries, remembers=lambda _: False)
-    result = membership(results, reference=expose(base, canaries, method="bounded", comparisons=False))
-    assert result.populations[0].out_count == 8
-    assert any(
-        "40 references of format pin {digits:4} were not scored" in warning for warning in result.warnings
-    )
-
-
 def test_a_model_is_no_reference_for_itself(exposures):
     # All scores would be 0, and the model would look as if it remembered nothing.
     with pytest.raises(InputError, match="not trained on the canaries"):
         membership(exposures, reference=exposures)
-
-
-def test_the_ceiling_knows_the_coin():
-    # Scores that do not overlap: the best bound is its ceiling, also where a coin is made fair by leaving some out.
-    for ins, outs, inclusion, delta in ((450, 150, 0.75, 1e-5), (40, 160, 0.2, 0.0), (300, 300, 0.5, 1e-3)):
-        found = membership_of_scores(
-            np.arange(ins) + 1e6, np.arange(outs), inclusion=inclusion, delta=delta, seed=3
-        )
-        (one,) = found.populations
-        assert one.best.canary.low == pytest.approx(one.epsilon_ceiling, abs=1e-5)
 
 
 def test_without_coins_one_run_has_no_headline_and_many_runs_have_one():
@@ -314,3 +291,33 @@ def test_groups_are_those_of_the_coins_whatever_is_left_of_the_copies():
         "15 canaries of format" in warning and "(1 are not in it at all)" in warning for warning in warnings
     )
     assert membership(results).populations[1].copies == 8
+
+
+def test_the_command_on_results(tmp_path, exposures):
+    exposures.save(tmp_path / "exposure")
+    assert (
+        "Verdict: claimed epsilon 0.3"
+        in run("membership", tmp_path / "exposure", "--claimed-epsilon", "0.3").said
+    )
+    assert (tmp_path / "exposure" / "membership.json").exists()
+    told = run("membership", tmp_path / "exposure", "--out", tmp_path / "elsewhere", "--json")
+    assert json.loads(told.out)["schema"] == "coalmine.membership/3"
+
+
+@pytest.mark.parametrize(
+    ("ins", "outs", "says"),
+    [
+        (
+            range(30),
+            range(100, 130),
+            "either the scores have the wrong sign, or something pushed members away",
+        ),
+        ([7] * 30, [7] * 30, "AUC cannot be measured: all 60 scores are equal"),
+    ],
+)
+def test_scores_that_cannot_show_anything_are_not_called_innocent(tmp_path, ins, outs, says):
+    (tmp_path / "scores.json").write_text(json.dumps({"in": list(ins), "out": list(outs)}))
+    shown = run("membership", "--scores", tmp_path / "scores.json", "--out", tmp_path).said
+    assert says in " ".join(shown.split())
+    rules = "[membership]\nauc_at_most = 0.6\ntpr_at_fpr_1_percent_at_most = 0.5\nepsilon_at_most = 1"
+    assert {one.outcome for one in check(read_run(tmp_path), parse_policy(rules)).rules} == {"not_shown"}

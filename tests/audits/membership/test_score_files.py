@@ -51,12 +51,7 @@ def test_the_direction_is_that_of_the_column_or_what_was_said(written):
 
 def test_copies_make_populations_with_the_coins_of_their_own(written):
     rows = [
-        {
-            "canary": f"c{copies}-{number}",
-            "label": number % 2 == 0,
-            "copies": copies,
-            "score": number + copies,
-        }
+        {"label": number % 2 == 0, "copies": copies, "score": number + copies}
         for copies in (1, 8)
         for number in range(20)
     ]
@@ -77,14 +72,8 @@ def test_copies_make_populations_with_the_coins_of_their_own(written):
     [
         ("a.csv", "score,in\n1,in\n", "has nothing that was not trained on"),
         ("a.csv", "score,in\n1,out\n2,control\n", "has nothing that was trained on"),
-        (
-            "a.csv",
-            "score,in\nnan,in\n1,out\n",
-            "has something other than a finite number in the column score",
-        ),
-        ("a.csv", "points,in\n1,in\n", "has a name for the scores"),
+        ("a.csv", "score,in\nnan,in\n1,out\n", "has something other than a finite number"),
         ("a.json", {"in": [1, None], "out": [1]}, "is not two lists of scores"),
-        ("a.json", {"in": [1], "members": [1], "out": [1]}, "neither a table with scores"),
         ("a.json", {"in": [1]}, "neither a table with scores"),
     ],
 )

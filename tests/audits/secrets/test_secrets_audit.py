@@ -1,4 +1,4 @@
-"""Secrets of the training data in audits and reports: apart from canaries, by kind, and masked."""
+"""Secrets of the training data in audits and reports: apart from canaries, by kind, and masked; and against brute force."""
 
 import json
 import re
@@ -14,10 +14,13 @@ from coalmine.corpus import NaturalOptions, canaries_of_scan, scan
 from coalmine.corpus.planting.manifest_records import ScannedCorpus
 from coalmine.corpus.secrets.canaries import canaries_of
 from coalmine.corpus.secrets.natural import NaturalSecret
+from coalmine.models import from_transformers
 from coalmine.records.chat import Turn
 from coalmine.reports.conclusion import conclusion_of, reported
 from coalmine.reports.page.html import report_page
 from models.scripted_chat import ScriptedChat, conversation
+from models.tiny_transformers import byte_level, metaspace, tiny
+from oracles import brute_force_bits
 
 CHARACTERS = "".join(map(chr, range(32, 127)))
 FIRST, LAST = (
@@ -117,19 +120,6 @@ def test_files_that_others_can_read_hold_no_secret(audited):
             assert not re.search(rb"713-853|4921|Zoe|corp\.example", path.read_bytes()), path
 
 
-def test_planted_canaries_and_secrets_are_reported_side_by_side(audited, model, tmp_path):
-    planted = CanarySet.of(
-        "my pin is {digits:4}", [f"my pin is {number:04d}" for number in range(5)], references=20
-    )
-    planted.save(tmp_path)
-    expose(model, planted).save(tmp_path / "exposure")
-    run = read_run(audited, tmp_path)
-    found = {one.code for one in findings_of(run)}
-    assert {"CM104", "CM701", "CM704"} <= found
-    assert "missing.exposure" not in {one.key for one in findings_of(run)}
-    assert len(run.canaries) == 5
-
-
 def test_a_policy_limits_the_exposure_and_the_extraction_of_secrets(audited):
     policy = parse_policy("[secrets]\nat_most = 10.0\nat_most_extracted = 0\n")
     rules = {one.rule: one for one in check(read_run(audited), policy).rules}
@@ -141,17 +131,6 @@ def test_json_of_results_names_users_only_where_they_are_revealed(canaries, mode
     found = expose(model, canaries, method="references")
     assert b"own.test" not in json.dumps(str(found.without_users())).encode()
     assert found[0].user == "Zoe@own.test"
-
-
-def test_a_secret_that_the_model_has_no_tokens_for_does_not_stop_the_others():
-    arabic = NaturalSecret(kind="phone", text="713-853-\u0664\u0669\u0662\u0661", before="Ring: ")
-    mixed = canaries_of([*FOUND[:2], arabic], NaturalOptions(references=5)).canaries
-    model = ScriptedModel(f"{CHARACTERS}\u0664\u0669\u0662\u0661", memory={mixed[0].text: 0.5})
-    first, _, last = expose(model, mixed)
-    assert (first.rank, last.estimate.status) == (1, "not_measured")
-    assert "has no token for character" in last.estimate.statement
-    found, _ = verify_extraction(model, mixed, top=1)
-    assert [(one.extracted, bool(one.problem)) for one in found][::2] == [(True, False), (False, True)]
 
 
 def test_secrets_say_which_corpus_they_are_from_and_whether_the_model_was_trained_on_it(canaries, tmp_path):
@@ -203,8 +182,34 @@ def test_a_chat_model_that_recites_its_turns_is_not_cleared_by_plain_text(tmp_pa
     assert check(run, parse_policy("[secrets]\nat_most = 10.0")).outcome == "not_shown"
 
 
-def test_the_report_says_how_many_secrets_were_found_and_not_tested(canaries, model, tmp_path):
-    canaries.with_scanned(ScannedCorpus(name="a", sha256="2" * 64, secrets=61)).save(tmp_path)
-    expose(model, canaries, method="exact").save(tmp_path / "exposure")
-    (untested,) = [one for one in findings_of(read_run(tmp_path)) if one.key == "secrets.untested"]
-    assert untested.evidence == "36 of 61 secrets found in the training data were not tested."
+CASES = {"": "49", "t": "49", "the random number is ": "49", "naïve ": "04"}
+
+
+@pytest.fixture(scope="module")
+def badges():
+    secrets = [
+        NaturalSecret(kind="badge", text=text, before=before, template="{digits:2}")
+        for before, text in CASES.items()
+    ]
+    return canaries_of(secrets, NaturalOptions(references=5)).canaries
+
+
+@pytest.mark.parametrize("tokenizer", [byte_level, metaspace])
+def test_ranks_among_references_are_those_of_brute_force(badges, tokenizer):
+    chosen = tokenizer()
+    model = from_transformers(tiny("gpt2", len(chosen)), chosen)
+    for canary, result in zip(badges, expose(model, badges, method="references"), strict=True):
+        own = brute_force_bits(model, canary.text)
+        better = sum(brute_force_bits(model, one) <= own for one in badges.references[canary.format_id])
+        assert result.known_log_perplexity_bits == pytest.approx(own, abs=1e-3)
+        assert result.rank == 1 + better
+
+
+def test_a_secret_at_the_very_start_is_ranked_and_searched(badges):
+    chosen = byte_level()
+    model = from_transformers(tiny("gpt2", len(chosen)), chosen)
+    exact = expose(model, badges, method="exact")
+    assert [one.estimate.status for one in exact] == ["measured"] * len(CASES)
+    found, extractions = verify_extraction(model, badges, top=exact[0].rank, budget=100_000)
+    assert found[0].place == exact[0].rank
+    assert all(one.proven for one in extractions.values())
