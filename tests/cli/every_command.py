@@ -106,7 +106,7 @@ def commands(at, model):
         "extract, of secrets": ["extract", model, at / "scanned", "--budget", "20", "-o", audit / "secrets-extraction"],
         "recite": ["recite", model, at / "index", *SHORT, "-o", audit / "recitation"],
         "provenance --only-fit": ["provenance", model, "--only-fit", "--reference", at / "reference.jsonl", "-o", model.with_name("fit"), *SHADOWS],
-        "provenance --fit": ["provenance", model, *users, "--fit", model.with_name("fit"), "--out", audit / "provenance"],
+        "provenance --fit": ["provenance", model, *users, "--reference", at / "reference.jsonl", "--fit", model.with_name("fit"), "--out", audit / "provenance"],
         "provenance": ["provenance", model, *users, "--out", at / "alone"],
         "audit": ["audit", model, "--data", at / "planted" / "corpus.txt", "--held-out", at / "texts.txt", "-o", at / "whole"],
         "report": ["report", audit, "-o", at / "report.html"],

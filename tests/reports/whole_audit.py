@@ -60,7 +60,7 @@ def make_provenance(out):
     )
     command(
         *("provenance", out / "model", "--suspects", paths["suspects"]),
-        *("--non-members", paths["non-members"], "--fit", out / "fit"),
+        *("--non-members", paths["non-members"], "--reference", paths["reference"], "--fit", out / "fit"),
     )
     for path in paths.values():
         path.unlink()

@@ -27,7 +27,7 @@ class Shadows(Arguments, frozen=True, kw_only=True):
 
     Attributes:
         reference: A corpus of users like those of the training data, and not suspects, on halves of whom shadow models are trained.
-        fit: Shadow models of an earlier run, which are used instead.
+        fit: Shadow models of an earlier run on the same --reference, which are used instead.
         only_fit: Train shadow models into --out, and ask MODEL nothing.
         preset: A preset of `coalmine train` for the shadow models; default: as MODEL, or the paper's.
         train: python:module:function, which trains a shadow model on texts; it runs that function.
@@ -113,10 +113,10 @@ def _only_fit(given: ProvenanceArguments, users: list[User], out: Path, session:
         seed=given.options.seed, reference_sha256=None if corpus is None else sha256_of_file(corpus)
     )
     session.say(
-        f"{len(record.shadows)} shadow models on halves of {len(record.reference):,} reference users.",
+        f"{len(record.shadows)} shadow models on halves of {record.users:,} reference users.",
         placed("Use them with --fit", out),
     )
-    session.document({"fit": str(out), "shadows": len(record.shadows), "users": len(record.reference)})
+    session.document({"fit": str(out), "shadows": len(record.shadows), "users": record.users})
 
 
 def _fitted(given: ProvenanceArguments, users: list[User], out: Path, session: Session) -> Fit:

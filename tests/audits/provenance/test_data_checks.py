@@ -2,7 +2,6 @@
 
 import unicodedata
 from collections import defaultdict
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 from coalmine.audits import AuditedUsers, User, UserText
 from coalmine.audits.provenance.data_checks import (
     check_data,
-    hashed_users,
     normalized,
     overlaps,
     repeated_texts,
@@ -79,7 +77,7 @@ def test_groups_that_differ_in_unknown_words_are_told_apart():
     def checks(*sides):
         columns = [{"unknown": np.array(some), "tokens": 100 - np.array(some)} for some in sides]
         asked = dict(zip(("suspects", "non_members"), columns, strict=True))
-        return check_data(AuditedUsers([user("ann", "hi")]), None, asked)["texts"]
+        return check_data(AuditedUsers([user("ann", "hi")]), asked)["texts"]
 
     (found,) = checks(few, many)
     assert "does not know 1.4% of those of suspects and 23.1% of those of non-members" in found.says
@@ -94,16 +92,8 @@ GROUPS = AuditedUsers(
 )
 
 
-def remembered(reference):
-    """What a fit keeps of its reference users: hashes."""
-    hashed = hashed_users(reference, "salt")
-    return SimpleNamespace(record=SimpleNamespace(reference=hashed, reference_sha256="salt"))
-
-
-@pytest.mark.parametrize("of_fit", [False, True])
-def test_users_and_texts_that_groups_share_are_counted(of_fit):
-    groups = GROUPS._replace(reference=()) if of_fit else GROUPS
-    found = overlaps(groups, remembered(GROUPS.reference) if of_fit else None)
+def test_users_and_texts_that_groups_share_are_counted():
+    found = overlaps(GROUPS)
     both = "the users that shadow models were trained on"
     assert [(asks, check.says) for asks, check in found] == [
         (("user",), "1 of 4 texts of suspects are also among other texts of suspects (user 1)"),
@@ -112,28 +102,25 @@ def test_users_and_texts_that_groups_share_are_counted(of_fit):
         (("texts", "user"), f"1 of 2 texts of non-members are also among {both} (non-member 1)"),
     ]
     assert {check.effect for _, check in found} == {"spoils"}
-    assert check_data(groups, remembered(GROUPS.reference) if of_fit else None)["user"][-1] == found[-1][1]
+    assert check_data(GROUPS)["user"][-1] == found[-1][1]
 
 
-@pytest.mark.parametrize("of_fit", [False, True])
-def test_shared_texts_are_left_out_on_both_sides_alike(of_fit):
+def test_shared_texts_are_left_out_on_both_sides_alike():
     groups = AuditedUsers(
         suspects=[user("ann", TEXTS[0], TEXTS[1]), user("bob", TEXTS[1]), user("cid", TEXTS[6], TEXTS[5])],
         others=[user("ann", TEXTS[0], TEXTS[3])],
         non_members=[user("eve", TEXTS[1].upper(), TEXTS[2]), user("fay", TEXTS[5]), user("gus", TEXTS[7])],
         reference=[user("hal", TEXTS[5], TEXTS[8]), user("GUS", TEXTS[4])],
     )
-    known = groups.reference
-    fit = remembered([*known, user("gus")]) if of_fit else None
-    left, said = without_shared(groups._replace(reference=() if of_fit else known), fit)
+    left, said = without_shared(groups)
     kept = defaultdict(list)
     for one in (*left.suspects, *left.others, *left.non_members):
         kept[one.name] += [text.text for text in one.texts]
     # What ann wrote before is not another text of hers.
     assert kept == {"ann": [TEXTS[0], TEXTS[3]], "cid": [TEXTS[6]], "eve": [TEXTS[2]]}
     assert said.startswith("7 texts")
-    assert not overlaps(left, fit)
-    assert without_shared(left, fit)[0] == left
+    assert not overlaps(left)
+    assert without_shared(left)[0] == left
 
 
 @given(st.text())

@@ -218,9 +218,10 @@ def test_a_statistic_that_cannot_be_computed_is_refused_before_a_model_is_asked(
 def test_suspects_whom_shadows_were_trained_on_are_refused(trained, users, tmp_path):
     _, model, fit = trained
     mixed = users._replace(suspects=[*MEMBERS, *REFERENCE[:2]])
-    for given in (mixed, mixed._replace(reference=())):
-        with pytest.raises(InputError, match="2 of the 8 suspects are reference users too"):
-            audit_provenance(model, given, fit=fit, bins=10, out=tmp_path / "out")
+    with pytest.raises(InputError, match="2 of the 8 suspects are reference users too"):
+        audit_provenance(model, mixed, fit=fit, bins=10, out=tmp_path / "out")
+    with pytest.raises(InputError, match="the reference users are not those of the shadow models"):
+        audit_provenance(model, mixed._replace(reference=()), fit=fit, bins=10)
     # Documents are called by their lines, which say nothing.
     assert audit_provenance(model, mixed, fit=fit, bins=10, by="document", ablation_texts=0).questions
 
@@ -236,13 +237,23 @@ def test_terminal_report_and_gate_say_the_same_of_one_result(
     trained, suspects, terminal, page, gate, tmp_path
 ):
     folder, _, _ = trained
-    for name, some in (("s", suspects), ("n", NON_MEMBERS)):
+    for name, some in (("s", suspects), ("n", NON_MEMBERS), ("r", REFERENCE)):
         rows = [{"user": user.name, "text": text.text} for user in some for text in user.texts]
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "policy.toml").write_text("[provenance]\nno_user_found = true\n")
     given = ["--suspects", tmp_path / "s.jsonl", "--non-members", tmp_path / "n.jsonl"]
     out = tmp_path / "audit"
-    said = run("provenance", folder / "model", *given, "--fit", folder / "fit", "--out", out).said
+    said = run(
+        "provenance",
+        folder / "model",
+        *given,
+        "--reference",
+        tmp_path / "r.jsonl",
+        "--fit",
+        folder / "fit",
+        "--out",
+        out,
+    ).said
     assert terminal in " ".join(said.split())
     assert page in " ".join(run("report", out, "-o", tmp_path / "report.html").said.split())
     assert run("check", out, "--policy", tmp_path / "policy.toml").code == gate

@@ -1,12 +1,10 @@
 """Checks of the data that stop a false claim: time ranges, repeated texts, unknown words, and what groups share and must not.
 
-Names and texts are compared by hashes of one form, whatever their case, white space and Unicode, so that the reference users of a fit,
-which keeps nothing but hashes, are compared in the same way as users whose texts are at hand.
+Names and texts are compared in one form, whatever their case, white space and Unicode.
 """
 
 from __future__ import annotations
 
-import hashlib
 import unicodedata
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -66,8 +64,6 @@ _FEW_WITHIN = 0.5
 _MOST_SHARED = 0.01
 # At this level, groups differ in how many words the model does not know.
 _LEVEL = 0.01
-# Hexadecimal digits: enough that two of a billion texts are never taken for the same.
-_DIGITS = 24
 # Characters that cannot be seen: soft hyphens, joiners, marks of direction and of byte order.
 _INVISIBLE = dict.fromkeys(
     [0xAD, *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2065), 0xFEFF]
@@ -86,20 +82,12 @@ class DataCheck(msgspec.Struct, frozen=True, kw_only=True):
     says: str
 
 
-class HashedUser(msgspec.Struct, frozen=True, kw_only=True):
-    """A user without name and text: hashes of both, so that it can be found out whether they occur elsewhere."""
-
-    name: str
-    texts: tuple[str, ...]
-
-
 def check_data(
     users: AuditedUsers,
-    fit: Fit | None = None,
     asked: Mapping[str, Arrays | None] | None = None,
     options: ProvenanceOptions | None = None,
 ) -> dict[Asks, tuple[DataCheck, ...]]:
-    """All that is noticed about the data of each question; a fit knows reference users that are not at hand.
+    """All that is noticed about the data of each question.
 
     `asked` has what was counted of each role, if the model has words that it does not know.
     """
@@ -110,7 +98,7 @@ def check_data(
         "user": time_checks(users.other_suspects, other_side, "other texts of suspects", given.by),
     }
     found["texts"] += [*_unknown_words(asked or {}, given.seed), *repeated_texts(users.groups(), given.by)]
-    for spoiled, check in overlaps(users, fit, given.by):
+    for spoiled, check in overlaps(users, given.by):
         for asks in spoiled:
             found[asks].append(check)
     return {asks: tuple(checks) for asks, checks in found.items()}
@@ -186,8 +174,9 @@ def repeated_texts(groups: Mapping[Group, Sequence[User]], by: By = "user") -> l
         for text in user.texts
     ]
     for name, text in named:
-        if _is_long(text, by):
-            owners["\n".join(_sides(text))].add(name)
+        form = _form(text)
+        if _is_long(form, by):
+            owners[form].add(name)
     starts: dict[tuple[str, ...], list[tuple[str, list[str]]]] = defaultdict(list)
     for known in owners:
         words = known.split()
@@ -210,48 +199,44 @@ def repeated_texts(groups: Mapping[Group, Sequence[User]], by: By = "user") -> l
     return [DataCheck(about="shared", effect=effect, says=says)]
 
 
-def overlaps(
-    users: AuditedUsers, fit: Fit | None = None, by: By = "user"
-) -> list[tuple[tuple[Asks, ...], DataCheck]]:
+def overlaps(users: AuditedUsers, by: By = "user") -> list[tuple[tuple[Asks, ...], DataCheck]]:
     """The pairs of groups that share users or texts and must not, and which questions are about them.
 
     >>> ann = [User("ann", (UserText("I wrote this, and only I did so."),))]
     >>> [check.says for _, check in overlaps(AuditedUsers(ann, non_members=ann))]
     ['1 of 1 users and 1 of 1 texts of suspects are also among non-members (user 1)']
     """
-    hashed = _hashed_groups(users.groups(), fit, by)
+    groups = users.groups()
     masked = masked_names((user.name for user in users.suspects), by)
     found: list[tuple[tuple[Asks, ...], DataCheck]] = []
     for first, second, spoiled in _APART:
-        if first not in hashed or second not in hashed:
+        if first not in groups or second not in groups:
             continue
-        names = {user.name for user in hashed[second]}
-        if by == "document" or first + second == "suspectsothers":
+        names = {normalized(user.name) for user in groups[second]}
+        if by == "document" or (first, second) == ("suspects", "others"):
             names = set()  # lines have no names of their own; other texts are of the same users
         texts, own_texts = (
-            {text for user in hashed[group] for text in user.texts} for group in (second, first)
+            set().union(*(_texts_of(user, by) for user in groups[group])) for group in (second, first)
         )
-        is_shared = [user.name in names or not texts.isdisjoint(user.texts) for user in hashed[first]]
-        if not any(is_shared):
-            continue
-        of_both = sum(user.name in names for user in hashed[first])
-        shared = [f"{of_both:,} of {len(is_shared):,} users"] if of_both else []
-        if texts & own_texts:
-            shared.append(f"{len(texts & own_texts):,} of {len(own_texts):,} texts")
+        named = [normalized(user.name) in names for user in groups[first]]
         whose = [
             f"non-member {place}" if first == "non-members" else masked[user.name]
-            for place, (user, flag) in enumerate(zip(users.groups()[first], is_shared, strict=True), 1)
-            if flag
+            for place, (user, is_named) in enumerate(zip(groups[first], named, strict=True), 1)
+            if is_named or not texts.isdisjoint(_texts_of(user, by))
         ]
-        says = f"{' and '.join(shared)} of {_IN_WORDS[first]} are also among {_IN_WORDS[second]} ({listed(whose)})"
-        spoils = of_both or len(texts & own_texts) > _MOST_SHARED * min(len(texts), len(own_texts))
-        found.append((spoiled, DataCheck(about="shared", effect="spoils" if spoils else "none", says=says)))
+        both = texts & own_texts
+        shared = [f"{sum(named):,} of {len(named):,} users"] if any(named) else []
+        shared += [f"{len(both):,} of {len(own_texts):,} texts"] if both else []
+        if shared:
+            says = f"{' and '.join(shared)} of {_IN_WORDS[first]} are also among {_IN_WORDS[second]} ({listed(whose)})"
+            spoils = any(named) or len(both) > _MOST_SHARED * min(len(texts), len(own_texts))
+            found.append(
+                (spoiled, DataCheck(about="shared", effect="spoils" if spoils else "none", says=says))
+            )
     return found
 
 
-def without_shared(
-    users: AuditedUsers, fit: Fit | None = None, *, by: By = "user"
-) -> tuple[AuditedUsers, str]:
+def without_shared(users: AuditedUsers, by: By = "user") -> tuple[AuditedUsers, str]:
     """Users without texts that several have, without those who are in two groups, and a sentence about what was left out.
 
     Which side a user is on does not matter to what is left out, so suspects whose text was not used and non-members stay alike. Reference
@@ -262,46 +247,46 @@ def without_shared(
     >>> len(left.suspects[0].texts), len(left.non_members), said
     (1, 0, '2 texts that several users have, or of users in two groups, were left out')
     """
-    roles = ("suspects", "others", "non_members")
-    there = {role: getattr(users, role) for role in (*roles, "reference") if getattr(users, role)}
-    hashed = _hashed_groups(there, fit, by)
+    roles = ("suspects", "others", "non_members", "reference")
     owners: dict[str, set[str]] = defaultdict(set)
     sides: dict[str, set[str]] = defaultdict(set)
-    for role, some in hashed.items():
-        for user in some:
-            owner = f"{role} {user.name}" if by == "document" else user.name
-            sides[owner].update({role} - {"others"})
-            for text in user.texts:
-                owners[text].add(owner)
-    first = {
-        text for role in ("suspects", "non_members") for user in hashed.get(role, ()) for text in user.texts
-    }
-    salt = "" if fit is None or users.reference else fit.record.reference_sha256
-    left: dict[str, Any] = {role: [] for role in roles}
-    count = 0
     for role in roles:
-        for user, own in zip(there.get(role, ()), hashed.get(role, ()), strict=True):
-            out = {
-                text for text in own.texts if len(owners[text]) > 1 or (role == "others" and text in first)
-            }
-            apart = by == "document" or len(sides[own.name]) < 2
-            texts = tuple(text for text in user.texts if apart and text_hash(text, salt) not in out)
-            count += len(user.texts) - len(texts)
-            left[role] += [User(user.name, texts)] if texts else []
+        for user in getattr(users, role):
+            owner = f"{role} {user.name}" if by == "document" else normalized(user.name)
+            sides[owner].update({role} - {"others"})
+            for form in _texts_of(user, by):
+                owners[form].add(owner)
+    first = set().union(*(_texts_of(user, by) for user in (*users.suspects, *users.non_members)))
+    left: dict[str, Any] = {}
+    count = 0
+    for role in roles[:3]:
+        left[role] = []
+        for user in getattr(users, role):
+            texts = [(text, _form(text)) for text in user.texts]
+            kept = tuple(
+                text
+                for text, form in texts
+                if not (
+                    _is_long(form, by) and (len(owners[form]) > 1 or (role == "others" and form in first))
+                )
+            )
+            if by != "document" and len(sides[normalized(user.name)]) > 1:
+                kept = ()
+            count += len(texts) - len(kept)
+            left[role] += [User(user.name, kept)] if kept else []
     still = {user.name for role in ("suspects", "non_members") for user in left[role]}
     left["others"] = [user for user in left["others"] if user.name in still]
     says = f"{counted(count, 'text')} that several users have, or of users in two groups, were left out"
     return users._replace(**left), says
 
 
-def refuse_reference_users(users: AuditedUsers, fit: Fit | None = None) -> None:
+def refuse_reference_users(users: AuditedUsers) -> None:
     """Refuse suspects whom shadow models are trained on: such a model knows their texts too, so that the target never stands out.
 
     >>> refuse_reference_users(AuditedUsers([User("ann", (UserText("hello"),))], reference=[User("bob", (UserText("hello"),))]))
     """
-    hashed = _hashed_groups(users.groups(), fit, "user")
-    names = {user.name for user in hashed.get("reference", ())}
-    shared = sum(user.name in names for user in hashed["suspects"])
+    names = {normalized(user.name) for user in users.reference}
+    shared = sum(normalized(user.name) in names for user in users.suspects)
     if shared:
         raise InputError(
             f"{shared:,} of the {len(users.suspects):,} suspects are reference users too, whom shadow models are trained on, so that "
@@ -322,10 +307,9 @@ def check_users(users: AuditedUsers, fit: Fit | None, by: By) -> None:
         "as non-members": by == "person" and not users.non_members,
         f"{threads:,} threads have texts on both sides; put each on one side, or leave them out (--set drop_shared=true)": threads,
         f"of those who have other texts, {strangers:,} are neither suspects nor non-members; give other texts by these only": strangers,
-        "the reference users are not those that the fit was made with; give the same corpus, with the same fields, or fit again": fit
-        is not None
-        and users.reference
-        and not fit.made_with(users.reference),
+        "the reference users are not those of the shadow models; give the same corpus with --reference, with the same fields": (
+            fit is not None and not fit.made_with(users.reference)
+        ),
     }
     for role in ("suspects", "others", "non_members", "reference"):
         some = getattr(users, role)
@@ -334,8 +318,8 @@ def check_users(users: AuditedUsers, fit: Fit | None, by: By) -> None:
     for message, is_wrong in problems.items():
         if is_wrong:
             raise InputError(message)
-    if fit is not None and by != "document":  # lines have no names
-        refuse_reference_users(users, fit)
+    if by != "document":  # lines have no names
+        refuse_reference_users(users)
 
 
 def check_reference_model(model: Model, reference: Model | None) -> None:
@@ -361,56 +345,21 @@ def normalized(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 
-def name_hash(name: str, salt: str) -> str:
-    """A salted hash of a name."""
-    return _hash(salt, "user", normalized(name))
+def _form(text: UserText) -> str:
+    """A text in one form; that of a pair is of both sides."""
+    return "\n".join(normalized(side) for side in (text.text, text.source) if side is not None)
 
 
-def text_hash(text: UserText, salt: str) -> str:
-    """A salted hash of a text; that of a pair is of both sides."""
-    return _hash(salt, "text", *_sides(text))
+def _texts_of(user: User, by: By) -> set[str]:
+    return {form for form in map(_form, user.texts) if _is_long(form, by)}
 
 
-def hashed_users(users: Sequence[User], salt: str = "", *, by: By = "document") -> tuple[HashedUser, ...]:
-    """Users as a fit records them, without texts that are too short to be compared."""
-    return tuple(
-        HashedUser(
-            name=name_hash(user.name, salt),
-            texts=tuple(text_hash(text, salt) for text in user.texts if _is_long(text, by)),
-        )
-        for user in users
-    )
-
-
-def _hashed_groups(
-    groups: Mapping[Any, Sequence[User]], fit: Fit | None, by: By
-) -> dict[Any, tuple[HashedUser, ...]]:
-    """The hashes of all groups, with reference users from the fit where they are not at hand."""
-    if fit is None or "reference" in groups:
-        return {name: hashed_users(users, by=by) for name, users in groups.items()}
-    salt = fit.record.reference_sha256
-    hashed = {name: hashed_users(users, salt, by=by) for name, users in groups.items()}
-    return hashed | {"reference": fit.record.reference}
-
-
-def _sides(text: UserText) -> list[str]:
-    return [normalized(side) for side in (text.text, text.source) if side is not None]
-
-
-def _is_long(text: UserText, by: By) -> bool:
-    return len(normalized(text.text).encode("utf-8", "surrogatepass")) >= _shortest(by)
+def _is_long(form: str, by: By) -> bool:
+    return len(form.encode("utf-8", "surrogatepass")) >= _shortest(by)
 
 
 def _shortest(by: By) -> int:
     return 1 if by == "document" else SHORTEST_TEXT
-
-
-def _hash(*parts: str) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        content = part.encode("utf-8", "surrogatepass")
-        digest.update(len(content).to_bytes(8, "little") + content)
-    return digest.hexdigest()[:_DIGITS]
 
 
 def _share_within(dates: FloatArray, of: FloatArray) -> float:

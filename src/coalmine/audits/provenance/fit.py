@@ -16,7 +16,6 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from coalmine.audits.provenance.data_checks import HashedUser, hashed_users
 from coalmine.audits.provenance.options import FitOptions
 from coalmine.audits.provenance.users import User, UserText
 from coalmine.engines.engine import Engine
@@ -31,6 +30,7 @@ from coalmine.models.reference.tokens import ReferenceTokenizer, tokenizer_from_
 from coalmine.progress import Progress, Silent
 from coalmine.randomness import arrays, child_seed
 from coalmine.records.documents import Document
+from coalmine.records.estimate import Count
 from coalmine.storage.directories import sole_use
 from coalmine.storage.files import (
     check_places,
@@ -79,10 +79,9 @@ class FitRecord(msgspec.Struct, frozen=True, kw_only=True):
     settings: FitOptions
     # Of the options and the vocabulary of all trainings, or of the name of the user's own function.
     recipe_sha256: str
-    # Of the names and texts of the reference users; it also salts the hashes below, so that these cannot be looked up in a table.
+    # Of the names and texts of the reference users, in the order of the corpus, and how many there are.
     reference_sha256: str
-    # In the order of the corpus.
-    reference: tuple[HashedUser, ...]
+    users: Count
     shadows: tuple[Shadow, ...] = ()
 
 
@@ -168,7 +167,7 @@ class Fit:
     @property
     def trained_on(self) -> NDArray[np.bool_]:
         """(users, shadows): whether each shadow was trained on each reference user."""
-        found = np.zeros((len(self.record.reference), len(self.record.shadows)), dtype=bool)
+        found = np.zeros((self.record.users, len(self.record.shadows)), dtype=bool)
         for place, shadow in enumerate(self.record.shadows):
             found[list(shadow.users), place] = True
         return found
@@ -242,7 +241,7 @@ def fit_provenance(
         settings=given,
         recipe_sha256=hashlib.sha256(to_json(described)).hexdigest(),
         reference_sha256=digest,
-        reference=hashed_users(reference, digest),
+        users=len(reference),
     )
     check_places(folder, FIT_FILE, UNITS_FILE)
     with no_empty_directory(folder), sole_use(folder):

@@ -108,7 +108,7 @@ def audit_provenance(
     given.check()
     left_out = ""
     if given.drop_shared:
-        users, left_out = without_shared(users, fit, by=given.by)
+        users, left_out = without_shared(users, given.by)
     if given.by == "person":
         users = users._replace(suspects=_undated(users.suspects), non_members=_undated(users.non_members))
     check_users(users, fit, given.by)
@@ -169,8 +169,7 @@ def _planned(
     if not all(view.cuts_alike(view_of(shadow)) for shadow in shadows):
         shadows = ()
     absent = _absent(view, fit, reference, shadows)
-    compared = fit is not None and shadows and users.reference
-    sets, of_users = shadow_sets(fit.trained_on if fit is not None and compared else np.empty((0, 0), bool))
+    sets, of_users = shadow_sets(fit.trained_on if fit is not None and shadows else np.empty((0, 0), bool))
     work = UserWork(
         model,
         reference,
@@ -186,14 +185,10 @@ def _planned(
     )
     if fit is None:
         absent["classifier"] = f"there is no audit classifier; {_TRAIN_SHADOWS}"
-    elif not users.reference:
-        absent["classifier"] = "the classifier is fitted to the reference users of the fit; give --reference"
     elif any(one.histogram.width != work.histogram.width for one in _shadow_works(fit, work)):
         absent["classifier"] = (
             "the shadow models rank fewer tokens than the target lists, or than there are bins"
         )
-    if not sets:
-        absent["population"] = "no reference users were given to compare ratios with"
     there = Available(absent, None, of_users)
     missing = {one.name: one.missing(there) for one in STATISTICS}
     wanted = options.statistic
@@ -269,7 +264,7 @@ def _asked(
             labels.append(trained_on[read])
         classifier = fit_classifier(np.concatenate(features), np.concatenate(labels))
         there = there._replace(classifier=classifier)
-    checks = check_data(users, fit, found if work.view.reads_unknown else None, options)
+    checks = check_data(users, found if work.view.reads_unknown else None, options)
     if left_out:
         noted = DataCheck(about="shared", effect="none", says=left_out)
         checks["texts"] = (*checks["texts"], noted)

@@ -20,7 +20,6 @@ from coalmine.evidence.charts import PALETTE, Axis, Chart, Marks, Rows, rounded,
 from coalmine.evidence.measures import Audit, Measure, Rule, Status, decide
 from coalmine.evidence.run import Run
 from coalmine.evidence.tables import Column, Detail, Search, Table
-from coalmine.grouped import grouped
 from coalmine.records import Estimate
 from coalmine.statistics.provenance.conformal import (
     fewest_shown,
@@ -363,21 +362,19 @@ def _scores(document: Provenance) -> Chart | None:
     """The scores of suspects and of non-members by the deciding statistic, one panel per question; None without any."""
     by = "text" if document.settings.by == "person" else document.settings.by
     columns = ("question", by, "decision", "score", "p-value", "adjusted p-value")
-    rows, drawn, notes = Rows(), Rows(), dict[str, str]()
+    rows, notes = Rows(), dict[str, str]()
     for question in document.questions:
         title, deciding = question_title(question), question.deciding
-        names, cells = users_table(document, question).data(strongest_first(question))
-        every = [dict(zip(names, row, strict=True)) for row in cells if question.own_texts is None]
-        every = [row for row in every if row["score"] is not None]
-        if deciding is not None and (every or deciding.own_scores):
-            sides = ((_TEXTS, deciding.own_scores), (NON_MEMBERS, deciding.non_member_scores))
-            every += [{"decision": kind, "score": one} for kind, scores in sides for one in reversed(scores)]
-            kinds = grouped((row["decision"], {"question": title, by: "", **row}) for row in every)
-            own = [some[at] for some in kinds.values() for at in thinned(len(some), MOST_DRAWN)]
-            few = f" {len(own):,} of {len(every):,} {by}s are drawn." if len(own) < len(every) else ""
-            notes[title] = f"Scores are those of {deciding.name}.{few}"
-            rows += [row for some in kinds.values() for row in some]
-            drawn += own
+        names, cells = users_table(document, question).data(strongest_first(question)[:MOST_DRAWN])
+        own = [dict(zip(names, row, strict=True)) for row in cells if question.own_texts is None]
+        own = [row for row in own if row["score"] is not None]
+        if deciding is not None and (own or deciding.own_scores):
+            for kind, scores in ((_TEXTS, deciding.own_scores), (NON_MEMBERS, deciding.non_member_scores)):
+                own += [{"decision": kind, "score": scores[at]} for at in thinned(len(scores), MOST_DRAWN)]
+            notes[title] = (
+                f"Scores are those of {deciding.name}; at most {MOST_DRAWN:,} of each side are drawn."
+            )
+            rows += [{"question": title, by: "", **row} for row in own]
     if not rows:
         return None
     return Chart(
@@ -386,9 +383,8 @@ def _scores(document: Provenance) -> Chart | None:
         caption=f"Each line is a {by}; further to the right means more like the training data. Suspects are found by how "
         f"few non-members score as high, at a false-discovery rate of {100 * document.settings.fdr:g}%"
         ", or, without non-members, by the side of the audit classifier.",
-        rows=drawn,
+        rows=rows,
         columns=columns,
-        data=tuple(tuple(row.get(name) for name in columns) for row in rows),
         x=Axis(column="score", grid=False),
         y=Axis(column="decision", title="", scale="names"),
         marks=(Marks(kind="ticks", shows=columns[1:]),),
@@ -397,7 +393,7 @@ def _scores(document: Provenance) -> Chart | None:
         legend="",
         panel="question",
         notes=notes,
-        height=60 * len({row["decision"] for row in drawn}),
+        height=60 * len({row["decision"] for row in rows}),
         leads=True,
     )
 

@@ -38,10 +38,8 @@ if TYPE_CHECKING:
 TEXTS_AT_A_TIME = 2048
 Views = Sequence[TextView | None]
 # Log-probabilities, their moments over the vocabulary, a list of the likeliest tokens; a classifier, what to compare with, whether that has
-# the same tokens, shadow models, and reference users beside them.
-Need = Literal[
-    "probabilities", "moments", "list", "classifier", "comparison", "alignment", "shadows", "population"
-]
+# the same tokens, and shadow models.
+Need = Literal["probabilities", "moments", "list", "classifier", "comparison", "alignment", "shadows"]
 
 
 @dataclass(frozen=True)
@@ -52,17 +50,13 @@ class Seen:
         target: each text under the model that is audited; None for one that it cannot read.
         beside: each text under every model that the target's probabilities are compared with; none where there is nothing.
         shadows: the same under each shadow model, for rmia.
-        alike: whether those that are compared cut texts into the target's tokens.
-        shadow_sets: sets of shadows, by their places: those that a reference user is compared with, and others beside that user.
-        histogram: how ranks are counted.
+        work: how they were asked.
     """
 
     target: Views
     beside: Sequence[Views]
     shadows: Sequence[Views]
-    alike: bool
-    shadow_sets: Sequence[Sequence[int]]
-    histogram: RankHistogram
+    work: UserWork
 
     @cached_property
     def read(self) -> list[TextView]:
@@ -72,43 +66,22 @@ class Seen:
     @cached_property
     def ranks(self) -> IntArray:
         """Of all tokens that count."""
-        return (
-            np.concatenate([view.ranks for view in self.read]) if self.read else np.empty(0, dtype=np.int64)
-        )
+        return np.concatenate([np.empty(0, dtype=np.int64), *(view.ranks for view in self.read)])
 
     @cached_property
     def pairs(self) -> list[tuple[FloatArray, FloatArray]]:
         """Per text, the log2 probabilities of the part that both predict, under the target and what it is compared with (a mean of all)."""
         found = []
         for own, *others in zip(self.target, *self.beside, strict=True) if self.beside else ():
-            if self.alike:
+            if self.work.alike:
                 rows = _in_all((own, *others))
                 found += [] if rows is None else [(rows[0], np.mean(rows[1:], axis=0))]
             elif own is not None and others[0] is not None and not own.cut and not others[0].cut:
                 # Where the one stops is not known in the tokens of the other. Where one is given the first token, neither predicts it.
-                first = max(
-                    (
-                        int(one.places[0])
-                        for one in (own, others[0])
-                        if one.places is not None and len(one.places)
-                    ),
-                    default=0,
-                )
+                first = max(0, *(int(one.places[0]) for one in (own, others[0]) if one.places is not None))
                 sides = _from(own, first), _from(others[0], first)
                 found += [sides] if all(map(len, sides)) else []
         return found
-
-    @property
-    def uncompared(self) -> int:
-        """Texts that were read, and of which there is no part that both predict."""
-        return len(self.read) - len(self.pairs) if self.beside else 0
-
-    @property
-    def beside_bits(self) -> float:
-        """The mean log2 probability of a token under what the target is compared with, over what both predict."""
-        return (
-            float(np.concatenate([other for _, other in self.pairs]).mean()) if self.pairs else float("nan")
-        )
 
 
 def shadow_sets(trained_on: NDArray[np.bool_]) -> tuple[tuple[tuple[int, ...], ...], IntArray]:
@@ -145,7 +118,7 @@ class Available(NamedTuple):
         own = bits[there, self.sets[there]]
         known = ~np.isnan(own)
         if not known.any():
-            absent: dict[Need, str] = {"population": "no reference user could be compared with"}
+            absent: dict[Need, str] = {"shadows": "no reference user could be compared with"}
             return self._replace(absent={**self.absent, **absent})
         return self._replace(ratios=own[known], sets=self.sets[there][known])
 
@@ -204,9 +177,9 @@ def _rmia_bits(seen: Seen) -> FloatArray:
     """log2 of the target's likelihood over the mean one of the shadows, per token, for each set of shadows."""
     read = [rows for rows in map(_in_all, zip(seen.target, *seen.shadows, strict=True)) if rows is not None]
     if not read:
-        return np.full(len(seen.shadow_sets), np.nan)
+        return np.full(len(seen.work.shadow_sets), np.nan)
     own, *others = (np.concatenate(bits) for bits in zip(*read, strict=True))
-    return np.array([rmia_ratio(own, [others[place] for place in some]) for some in seen.shadow_sets])
+    return np.array([rmia_ratio(own, [others[place] for place in some]) for some in seen.work.shadow_sets])
 
 
 def _by_rmia(ratios: FloatArray, there: Available) -> FloatArray:
@@ -218,12 +191,12 @@ STATISTICS: tuple[Statistic, ...] = (
     Statistic(
         "rank-histogram",
         ("classifier",),
-        lambda seen: seen.histogram.features(seen.ranks),
+        lambda seen: seen.work.histogram.features(seen.ranks),
         _classified,
         decides_alone=True,
     ),
     Statistic("likelihood-ratio", ("probabilities", "comparison"), _ratio),
-    Statistic("rmia", ("probabilities", "shadows", "population"), _rmia_bits, _by_rmia),
+    Statistic("rmia", ("probabilities", "shadows"), _rmia_bits, _by_rmia),
     Statistic("windowed-ratio", ("probabilities", "comparison", "alignment"), _windowed),
     Statistic("min-k++", ("moments",), _min_k),
     Statistic("listed-share", ("list",), lambda seen: float((seen.ranks != NOT_LISTED).mean())),
@@ -331,9 +304,7 @@ class UserWork(ModelWork):
                 target[part],
                 [one[part] for one in beside] if "likelihood-ratio" in self.statistics else [],
                 [one[part] for one in shadows],
-                self.alike,
-                self.shadow_sets,
-                self.histogram,
+                self,
             )
             failed = [str(problems[place]) for place in range(end - size, end) if place in problems]
             rows.append(self._row(seen, failed))
@@ -348,8 +319,10 @@ class UserWork(ModelWork):
             "tokens": len(seen.ranks),
             "unknown": sum(view.unknown for view in seen.target if view is not None),
             "cut": sum(view.cut for view in seen.read),
-            "uncompared": seen.uncompared,
-            "beside_bits": seen.beside_bits,
+            "uncompared": len(seen.read) - len(seen.pairs) if seen.beside else 0,
+            "beside_bits": np.nan
+            if not seen.pairs
+            else np.concatenate([other for _, other in seen.pairs]).mean(),
         }
         for one in STATISTICS:
             if one.name in self.statistics:
