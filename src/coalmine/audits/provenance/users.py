@@ -21,8 +21,6 @@ from coalmine.errors import CorpusError
 
 Group = Literal["suspects", "others", "non-members", "reference"]
 
-# How many names a list of people gives.
-NAMED = 3
 _YEAR_OR_MONTH = re.compile(r"\d{4}(-\d{2})?")
 # Seconds that are valid as a date in eight digits are read as that date: they would be in the first years after 1970.
 _EIGHT_DIGITS = re.compile(r"\d{8}")
@@ -35,16 +33,15 @@ _PLACE = re.compile(r"(line|row) [0-9]+")
 
 
 class UserText(NamedTuple):
-    """One text of a user; `number` is its line, or row, in the corpus that it was read from, and 0 for one that was not.
+    """One text of a user.
 
-    >>> UserText("see you at noon", date="2024-05-01").number
-    0
+    >>> UserText("see you at noon", date="2024-05-01").date
+    '2024-05-01'
     """
 
     text: str
     source: str | None = None
     date: str | None = None
-    number: int = 0
 
 
 class User(NamedTuple):
@@ -147,7 +144,7 @@ def read_users(
                 "seconds since 1970; convert it, or name no date field"
             )
         if one.text.strip():
-            found.setdefault(name, []).append(UserText(one.text, one.source, one.date, one.number))
+            found.setdefault(name, []).append(UserText(one.text, one.source, one.date))
     return [User(name, tuple(texts)) for name, texts in found.items()]
 
 
@@ -205,7 +202,7 @@ def counted(count: int, what: str) -> str:
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
-def listed(names: Sequence[str], most: int = NAMED) -> str:
+def listed(names: Sequence[str], most: int = 3) -> str:
     """Some names, and how many more there are.
 
     >>> listed(["user 1", "user 4", "user 5", "user 9"])

@@ -166,7 +166,7 @@ def _read(
 
 
 def _texts(documents: Iterable[CorpusDocument]) -> tuple[UserText, ...]:
-    return tuple(UserText(one.text, one.source, one.date, one.number) for one in documents)
+    return tuple(UserText(one.text, one.source, one.date) for one in documents)
 
 
 class _Smallest:
