@@ -32,7 +32,7 @@ from mutants.selecting import Test
 LIBRARIES = (
     "altair", "automata.fa.dfa", "httpcore", "hypothesis", "hypothesis.extra.numpy", "interegular", "mpmath", "msgspec", "numpy",
     "pyarrow.parquet", "rich.console", "safetensors.torch", "scipy.integrate", "scipy.interpolate", "scipy.optimize",
-    "scipy.signal", "scipy.special", "scipy.stats", "tokenizers", "torch", "transformers", "typer.testing",
+    "scipy.signal", "scipy.special", "scipy.stats", "tokenizers", "torch", "transformers", "click.testing",
 )  # fmt: skip
 
 # A mutant that runs for so many times what its tests took is caught: a suite that does not end is noticed.

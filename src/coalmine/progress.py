@@ -5,6 +5,18 @@ from __future__ import annotations
 from typing import Protocol
 
 
+def duration(seconds: float) -> str:
+    """A time in words.
+
+    >>> duration(642.0), duration(120.0), duration(60.0), duration(3.0)
+    ('10.7 minutes', '2 minutes', '1 minute', '3 seconds')
+    """
+    if seconds < 60:
+        return f"{seconds:.2g} seconds"
+    minutes = round(seconds / 60, 1)
+    return f"{minutes:,g} {'minute' if minutes == 1 else 'minutes'}"
+
+
 class Progress(Protocol):
     """Receives the progress of tasks, one after the other."""
 

@@ -1,6 +1,5 @@
 """The records of options: one name on the command line and in Python, what decides whether a stopped run resumes, and what is refused."""
 
-import inspect
 import math
 import re
 from types import SimpleNamespace
@@ -14,7 +13,7 @@ from coalmine.audits import ExposureOptions, ExtractionOptions, MembershipOption
 from coalmine.audits.recitation.questions import plan_sizes
 from coalmine.audits.recitation.shares import log2_chance_in_tries
 from coalmine.cli.main import every_command
-from coalmine.cli.taking import Arguments, takes
+from coalmine.cli.taking import Arguments, taken
 from coalmine.errors import CoalmineError
 from coalmine.records.options import MEGABYTE, described
 
@@ -30,17 +29,11 @@ FORM = Format("pin {digits:2}")
 SET = CanarySet.of(FORM, ["pin 47", "pin 08"], references=8, seed=1)
 
 
-def keeping(record, received):
-    """A command that takes a record and keeps what it was given."""
-
-    def keep(given):
-        received.append(given.options)
-        return 0
-
-    keep.__annotations__["given"] = msgspec.defstruct(
-        "Given", [("options", record)], bases=(Arguments,), kw_only=True
-    )
-    return takes(keep)
+def from_the_command_line(record, **given):
+    """A record of options as a command gets it that is called with these, and with defaults else."""
+    everything = msgspec.defstruct("Given", [("options", record)], bases=(Arguments,), kw_only=True)
+    parameters, filled = taken(everything)
+    return filled(**{one.name: one.default for one in parameters} | given).options
 
 
 @pytest.mark.parametrize("command", RECORDS)
@@ -49,10 +42,7 @@ def test_the_command_line_has_the_options_and_defaults_of_python(command):
     [settable] = [one.help for one in COMMANDS[command].params if "--set" in one.opts]
     left = {name for name in described(RECORDS[command]) if f"--{name.replace('_', '-')}" not in offered}
     assert left <= set(re.findall(r"\w+", settable))
-    received = []
-    keep = keeping(RECORDS[command], received)
-    keep(**{one.name: one.default for one in inspect.signature(keep).parameters.values()})
-    assert received == [RECORDS[command]()]
+    assert from_the_command_line(RECORDS[command]) == RECORDS[command]()
 
 
 def test_a_record_and_keywords_together():
@@ -61,9 +51,7 @@ def test_a_record_and_keywords_together():
     assert len(extract(MODEL, FORM, options, top=5).found) == 5
     with pytest.raises(TypeError, match="tpo"):
         extract(MODEL, FORM, tpo=5)
-    received = []
-    keeping(ExposureOptions, received)(memory="3MB")
-    assert received[0].memory == 3 * MEGABYTE
+    assert from_the_command_line(ExposureOptions, memory="3MB").memory == 3 * MEGABYTE
 
 
 def test_what_decides_whether_a_run_resumes():

@@ -19,7 +19,7 @@ PERSON = "quuxperson"
 NUMBERS = Format("{ssn}").sample(3, seed=5)
 FEW = ("--repeat", "1,2", "--canaries", "4", "--references", "20")
 SMALL = ("--training", "hidden=8", "--training", "embedding=8", "--training", "epochs=1")
-ONCE = ("--seeds", "1", "--method", "references", "--set", "sequences=0")
+ONCE = ("--seeds", "1", "--method", "references")
 SHADOWS = (
     "--preset",
     "provenance-words",
@@ -96,7 +96,6 @@ def commands(at, model):
         "membership --scores": ["membership", "--scores", at / "scores.csv", "--out", at / "of-scores"],
         "data index": ["data", "index", at / "corpus.txt", "-o", at / "index", "--tokenizer", model],
         "data count": ["data", "count", at / "index", "--texts-file", at / "texts.txt", "--longest"],
-        "data count --repeated": ["data", "count", at / "index", "--repeated", "8", "--out", at / "repeated.jsonl"],
         "data dedup": ["data", "dedup", at / "planted" / "corpus.txt", "-o", at / "deduplicated", "--overwrite"],
         "data redact": ["data", "redact", at / "planted" / "corpus.txt", "-f", FORM, "-o", at / "redacted", "--overwrite"],
         "data crosscheck": ["data", "crosscheck", at / "corpus.txt", "-o", model.with_name("crosscheck"), *SMALL, "--drop", "--overwrite"],

@@ -198,7 +198,7 @@ def test_a_bug_is_not_a_broken_policy(monkeypatch, tmp_path, bug):
         raise bug
 
     run("init", tmp_path)
-    monkeypatch.setattr("coalmine.audits.runs.read_run", read_run)
+    monkeypatch.setattr("coalmine.cli.results.read_run", read_run)
     ended = run("check", tmp_path, "--policy", tmp_path / "policy.toml")
     assert (ended.code, ended.out) == (70, b"")
     told = ended.err.decode()

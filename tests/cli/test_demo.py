@@ -4,7 +4,7 @@ import json
 from statistics import median
 
 from coalmine import train, verify_run
-from coalmine.cli.demo import EPOCHS
+from coalmine.cli.start import EPOCHS
 
 
 def test_the_demo_shows_exposure_rising_with_repetitions(coalmine, tmp_path):

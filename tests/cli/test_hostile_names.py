@@ -15,8 +15,7 @@ import pytest
 from cli.every_command import FORM, REPORTS, commands, save_checkpoint, save_untrained, write_inputs
 from cli.in_process import run
 from cli.test_hostile_paths import HOSTILE, NOT_UTF8, is_inert
-from coalmine.audits import runs
-from coalmine.cli import serve
+from coalmine.cli import models, results
 from coalmine.cli.output import Output
 from coalmine.errors import InputError
 from coalmine.integrations.pytest_plugin import _reported
@@ -68,7 +67,7 @@ def test_a_terminal_gets_only_what_our_tables_and_bars_write(world, tmp_path):
         shown = on_a_terminal("coalmine", *arguments)
         assert "pin" in shown or "nothing" in shown
         # Colors, bold; hiding and showing the cursor, and going back to the beginning of a line, for the bars.
-        assert is_inert(re.sub(r"\x1b\[([0-9;]*m|\?25[lh]|2K|1A)|\r", "", shown)), shown
+        assert is_inert(re.sub(r"\x1b\[([0-9;]*m|\?25[lh]|K)|\r", "", shown)), shown
 
 
 def on_a_terminal(module, *arguments):
@@ -112,7 +111,7 @@ def test_what_libraries_say_is_escaped_too(tmp_path, monkeypatch):
         logging.getLogger("somebody").warning("a log line about %s", HOSTILE)
         raise ZeroDivisionError(HOSTILE + NOT_UTF8)
 
-    monkeypatch.setattr(runs, "read_run", read_run)
+    monkeypatch.setattr(results, "read_run", read_run)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         ended = run("check", tmp_path, "--policy", policy)
@@ -127,7 +126,7 @@ def test_pytest_and_serve_show_the_same(capsys):
         raise InputError(HOSTILE)
     assert is_inert(str(failure.value))
     for json_wanted in (False, True):
-        serve._print_address("http://127.0.0.1:1", HOSTILE + NOT_UTF8, Output(json=json_wanted, quiet=False))
+        models.print_address("http://127.0.0.1:1", HOSTILE + NOT_UTF8, Output(json=json_wanted, quiet=False))
     shown = capsys.readouterr().out
     assert is_inert(shown)
     assert len(shown.splitlines()) == 2

@@ -1,12 +1,11 @@
 """Paths with any name and of any kind: the error is one sentence, nothing waits, and nothing on a stream acts on a terminal."""
 
-import inspect
 import json
 import os
 import signal
 from pathlib import Path
-from typing import get_args
 
+import click
 import pytest
 
 from cli.in_process import run
@@ -23,10 +22,7 @@ SECONDS = 20  # in which a command that waits for a pipe is found out
 
 def paths_of(command):
     """The names of the parameters that are paths."""
-    parameters = inspect.signature(command.callback).parameters
-    return {name for name, one in parameters.items() if "Path" in str(get_args(one.annotation)[0])} | (
-        AS_STRINGS & set(parameters)
-    )
+    return {one.name for one in command.params if isinstance(one.type, click.Path) or one.name in AS_STRINGS}
 
 
 # One command for each parameter that is a path: the same name is the same reader.

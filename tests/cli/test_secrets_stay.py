@@ -33,7 +33,6 @@ MAY_HOLD = {
     "canaries.json": "the manifest",
     "extraction.json": "what came out",
     "extraction-f0.json": "what came out",
-    "repeated.jsonl": "what is repeated in the corpus",
     "provenance.json": "the names of users",
     "occurrences.jsonl": "where secrets are",
     "distinct.jsonl": "the secrets that were found",

@@ -28,7 +28,7 @@ COMMAND = "coalmine.cli.main:main"
 # Loaded by the first use of something else, and slowly.
 WARM = """
     torch._dynamo torch.profiler._cupti_monitor safetensors.torch scipy.stats pyarrow.parquet
-    pyarrow.compute typer._adapters typer._click.decorators pydantic.type_adapter pydantic.main
+    pyarrow.compute pydantic.type_adapter pydantic.main
     zoneinfo encodings.utf_32_le rich.console rich.table rich._emoji_codes httpcore vl_convert
     pydivsufsort rensa pandas dateutil.parser jinja2.filters jinja2.debug huggingface_hub.errors
     phonenumbers re2

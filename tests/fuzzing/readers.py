@@ -26,8 +26,7 @@ from coalmine import (
 )
 from coalmine.audits import Review, StepRecord, compare_runs, read_extraction
 from coalmine.audits.membership.score_files import read_scores
-from coalmine.cli.data import _lines
-from coalmine.cli.options import words_from
+from coalmine.cli.options import lines_of, words_from
 from coalmine.corpus import (
     CorpusIndex,
     build_index,
@@ -286,7 +285,7 @@ READERS = (
     Reader("policy.toml", written("policy.toml", whole_policy), read_policy),
     Reader("endpoint.toml", written("endpoint.toml", ENDPOINT), read_endpoint),
     Reader("words.txt", written("words.txt", "apple\npear\nplum\n"), _read_words),
-    Reader("texts.txt", written("texts.txt", "apple\r\npear\n\nplum"), _lines),
+    Reader("texts.txt", written("texts.txt", "apple\r\npear\n\nplum"), lambda path: lines_of(path, "texts")),
     Reader("index manifest.json", copy_of("index", "index/manifest.json"), _read_index, json=True),
     Reader("index tokenizer.json", copy_of("index", "tokens/tokenizer.json"), _read_index, json=True, after=_vouch_for_tokenizer),
     *(

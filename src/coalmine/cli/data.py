@@ -1,37 +1,113 @@
-"""`coalmine data redact`, `dedup`, `index`, `count` and `crosscheck`: what a corpus holds, and corpora without some of it."""
+"""`coalmine data`: what a corpus holds, and corpora without some of it."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
-import typer
 
+from coalmine.audits.disagreement import measure as crosschecking
 from coalmine.audits.disagreement.options import CrosscheckOptions
-from coalmine.cli.options import Corpus, CorpusFields, Overwrite, Running, Training
-from coalmine.cli.output import noted, placed
+from coalmine.audits.disagreement.records import FLAGGED_TABLE, MOST_ROWS, in_plain_words
+from coalmine.cli.options import Corpus, CorpusFields, Overwrite, Running, Training, format_from, lines_of
+from coalmine.cli.output import noted, placed, table_of_records
 from coalmine.cli.runner import Session
-from coalmine.cli.taking import Arguments, Least, Part
+from coalmine.cli.taking import Argument, Arguments, Part
+from coalmine.corpus.deduplication.deduplicating import deduplicate
 from coalmine.corpus.deduplication.options import DedupOptions
+from coalmine.corpus.index.building import build_index
 from coalmine.corpus.index.options import IndexOptions
+from coalmine.corpus.index.queries import CorpusIndex
+from coalmine.corpus.planting.manifest import SECRETS_NAME
+from coalmine.corpus.planting.recounting import recount_in_words
+from coalmine.corpus.redaction import redacting
+from coalmine.corpus.redaction.keys import SurrogateKey
 from coalmine.corpus.redaction.options import RedactOptions
+from coalmine.corpus.secrets import scanning
+from coalmine.corpus.secrets.canaries import left_out_in_words
+from coalmine.corpus.secrets.natural import NaturalOptions
+from coalmine.corpus.secrets.scanned import canaries_of_scan
 from coalmine.errors import InputError
+from coalmine.evidence.tables import table_of
 from coalmine.records.options import Option, named_values
-from coalmine.storage.files import check_place
 from coalmine.visible import visible
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from coalmine.corpus.deduplication.report import Deduplication
-    from coalmine.corpus.index.queries import CorpusIndex
-    from coalmine.corpus.redaction.report import Redaction
-
+# Of the most repeated secrets, and of users with the most.
+_SHOWN = 10
 Canaries = Annotated[
     Path | None,
     Option("The canaries.json of a planted corpus; default: the one beside CORPUS, if it belongs to it."),
 ]
+
+
+class ScanArguments(Arguments, frozen=True, kw_only=True):
+    """What `coalmine data scan` takes.
+
+    Attributes:
+        out: Directory for scan.json and the secrets that were found.
+        kinds: Kinds to look for, such as ssn,card,email; default: all.
+        format: A further kind, as a secret format, such as "employee {digits:6}"; may be given many times.
+        index: An index of CORPUS; copies of each secret are counted anywhere in it too.
+    """
+
+    corpus: Corpus
+    out: Path
+    kinds: str | None = None
+    format: list[str] | None = None
+    index: Path | None = None
+    options: Annotated[NaturalOptions, Part(("seed",))]
+    overwrite: Overwrite = False
+    columns: CorpusFields
+
+
+def scan(given: ScanArguments, session: Session) -> None:
+    """Find secrets in a corpus: personal numbers, payment cards, accounts, addresses, phone numbers, keys, and your own formats.
+
+    Writes DIR/scan.json, which counts them by kind, user and number of copies and holds none of them; and DIR/occurrences.jsonl,
+    DIR/distinct.jsonl, DIR/secrets.json and, with --field user=NAME, DIR/users.jsonl, which hold the secrets and are readable by you
+    only. What chance alone would let pass is shown beside what was found. Well-known examples, such as 078-05-1120, are counted apart.
+
+    DIR/secrets.json is a manifest like canaries.json, for `coalmine expose` and `coalmine extract`: each secret in its own
+    context, with references of its kind that do not occur in the corpus.
+    """
+    session.into(given.out, SECRETS_NAME)
+    formats = [format_from(one, None) for one in given.format or ()]
+    found = scanning.scan(
+        given.corpus,
+        given.out,
+        kinds=None if given.kinds is None else [name.strip() for name in given.kinds.split(",")],
+        formats=formats,
+        fields=given.columns.fields(),
+        index=given.index,
+        overwrite=given.overwrite,
+        progress=session.progress(),
+        record=lambda made: session.record(corpus_sha256=made.corpus_sha256, seed=given.options.seed),
+    )
+    made = canaries_of_scan(given.out, given.corpus, given.options, formats=formats)
+    made.canaries.save(given.out / SECRETS_NAME)
+    kinds = [one for one in found.kinds if one.shaped or one.specimens]
+    numbers = ("secrets", "occurrences", "documents", "users", "shaped", "expected_by_chance", "p_value")
+    session.say(table_of_records(kinds, "kind", *numbers, "specimens") if kinds else "No secret was found.")
+    if found.not_searched:
+        session.say(*noted([f"these fields were not searched: {', '.join(map(repr, found.not_searched))}"]))
+    if found.repeated:
+        repeated = table_of_records(
+            found.repeated[:_SHOWN], "kind", "masked", "copies", "documents", "document"
+        )
+        session.say("\nMost repeated:", repeated)
+    if found.by_user:
+        users = table_of_records(found.by_user[:_SHOWN], "user", "occurrences")
+        session.say(f"\nUsers with a secret: {found.users:,}; those with the most:", users)
+    path = given.out / SECRETS_NAME
+    place, number = visible(str(path)), len(made.canaries)
+    session.say(
+        "",
+        *noted(left_out_in_words(made.left_out)),
+        f"Secrets that can be measured: {number:,}; `coalmine expose MODEL {place}`, and `coalmine extract MODEL {place}`.",
+        placed("The secrets themselves, for you only", path),
+    )
+    session.document(found)
 
 
 class Redact(Arguments, frozen=True, kw_only=True):
@@ -59,11 +135,8 @@ def redact(given: Redact, session: Session) -> None:
     All kinds that `coalmine data scan` knows are masked unless something else is chosen. Writes DIR/corpus.* and DIR/redaction.json,
     readable by you only, and for a planted corpus DIR/canaries.json. A second scan finds nothing; everything else keeps its bytes.
     """
-    from coalmine.corpus.redaction.keys import SurrogateKey
-    from coalmine.corpus.redaction.redacting import redact
-
     session.into(given.out)
-    report = redact(
+    report = redacting.redact(
         given.corpus,
         given.out,
         key=SurrogateKey.read(given.key_file),
@@ -75,38 +148,9 @@ def redact(given: Redact, session: Session) -> None:
         progress=session.progress(),
         record=lambda made: session.record(corpus_sha256=made.sha256_before),
     )
-    if report.kinds:
-        session.say(_redacted_table(report), "")
-    session.say(*_redacted(report, given.out))
-    session.document(report)
-
-
-def _redacted_table(report: Redaction) -> Table:
-    from coalmine.evidence.tables import table_of
-
-    names = ("kind", "found", "masked", "replaced", "dropped")
     kinds = sorted(report.kinds, key=lambda one: -one.found)
-    return table_of(names, ([getattr(one, name) for name in names] for one in kinds))
-
-
-def _redacted(report: Redaction, out: Path) -> list[str]:
-    from coalmine.corpus.planting.recounting import recount_in_words
-
-    lines = [
-        f"Documents: {report.documents_before:,} before, {report.documents_after:,} after; {report.documents_changed:,} changed."
-    ]
-    lines.append(
-        f"Secrets: {report.found:,} {'was' if report.found == 1 else 'were'} redacted, and a second scan finds none."
-        if report.found
-        else "Secrets: none was found, so the new corpus is a copy."
-    )
-    if report.lines_dropped:
-        lines.append(f"Lines left out: {report.lines_dropped:,}.")
-    if report.key_fingerprint is not None:
-        lines.append(f"Surrogates: made with the key whose fingerprint is {report.key_fingerprint}.")
-    if report.canaries is not None:
-        lines.append(recount_in_words(report.canaries))
-    return [*lines, *noted(report.warnings), placed("New corpus", out / report.corpus)]
+    table = table_of_records(kinds, "kind", "found", "masked", "replaced", "dropped")
+    session.show(report, "New corpus", given.out / report.corpus, table, "")
 
 
 class Dedup(Arguments, frozen=True, kw_only=True):
@@ -132,8 +176,6 @@ def dedup(given: Dedup, session: Session) -> None:
     second run on the result finds nothing left. For a planted corpus it also writes DIR/canaries.json, with the number of copies
     that are left of each canary: give that one to `coalmine expose`.
     """
-    from coalmine.corpus.deduplication.deduplicating import deduplicate
-
     session.into(given.out)
     report = deduplicate(
         given.corpus,
@@ -145,37 +187,7 @@ def dedup(given: Dedup, session: Session) -> None:
         progress=session.progress(),
         record=lambda made: session.record(seed=given.options.seed, corpus_sha256=made.sha256_before),
     )
-    session.say(_deduplicated(report, given.out))
-    session.document(report)
-
-
-def _deduplicated(report: Deduplication, out: Path) -> str:
-    from coalmine.corpus.planting.recounting import recount_in_words
-
-    share = 100 * (1 - report.bytes_after / max(1, report.bytes_before))
-    lines = [
-        f"Documents: {report.documents_before:,} before, {report.documents_after:,} after; {share:.1f}% of the text was removed."
-    ]
-    if report.exact is not None:
-        exact = report.exact
-        kept = "all but the first copy" if exact.keep == "one" else "all copies"
-        lines.append(
-            f"Repeated text of {exact.length} bytes or more, {kept}: {exact.parts:,} parts, {exact.bytes:,} bytes "
-            f"({exact.documents_emptied:,} documents had nothing else); searches: {exact.rounds}, the last of which found nothing."
-        )
-    if report.near is not None:
-        near = report.near
-        lines.append(
-            f"Near duplicates of earlier documents (similarity {near.threshold:g} or more): {near.documents:,} documents, "
-            f"{near.bytes:,} bytes."
-        )
-    if report.canaries is not None:
-        lines.append(recount_in_words(report.canaries))
-    lines += [f"Note: {visible(warning)}" for warning in report.warnings]
-    lines.append(
-        f"New corpus: {visible(str(out / report.corpus))}; what was removed: {visible(str(out / 'removed.jsonl'))}"
-    )
-    return "\n".join(lines)
+    session.show(report, "New corpus", given.out / report.corpus)
 
 
 class Index(Arguments, frozen=True, kw_only=True):
@@ -200,8 +212,6 @@ def index(given: Index, session: Session) -> None:
     The index holds the training data and is readable by you only. Run the same command again to resume a build that was
     stopped.
     """
-    from coalmine.corpus.index.building import build_index
-
     session.into(given.out)
     manifest = build_index(
         given.corpus,
@@ -212,11 +222,9 @@ def index(given: Index, session: Session) -> None:
         progress=session.progress(),
     ).manifest
     session.record(corpus_sha256=manifest.corpus.sha256, tokenizer_sha256=manifest.tokenizer.sha256)
-    shown = visible(str(given.out))
     session.say(
-        f"Indexed {manifest.documents:,} documents, {manifest.tokens:,} tokens ({manifest.tokenizer.kind}), "
-        f"shards: {len(manifest.shards)}.",
-        f'Index: {shown}; query it with coalmine data count {shown} "some text"',
+        f"Indexed {manifest.documents:,} documents, {manifest.tokens:,} tokens ({manifest.tokenizer.kind}).",
+        f'Query it with coalmine data count {visible(str(given.out))} "some text"',
     )
     session.document(manifest)
 
@@ -227,22 +235,16 @@ class Count(Arguments, frozen=True, kw_only=True):
     Attributes:
         texts_file: A file with texts to look up, one per line.
         longest: Find the longest part of each text that occurs in the corpus.
-        out: For --repeated: the .jsonl file to write.
         index: An index that `coalmine data index` made.
         texts: Texts to look up.
         places: How many places to show per text: document and offset.
-        repeated: Instead: export all repeated sequences of this many tokens.
-        at_least: For --repeated: the least number of copies.
     """
 
-    index: Annotated[Path, typer.Argument()]
-    texts: Annotated[list[str] | None, typer.Argument()] = None
+    index: Annotated[Path, Argument()]
+    texts: Annotated[list[str] | None, Argument()] = None
     texts_file: Path | None = None
-    places: Annotated[int, Least(0)] = 0
+    places: int = 0
     longest: bool = False
-    repeated: Annotated[int | None, Least(1)] = None
-    at_least: Annotated[int, Least(2)] = 2
-    out: Path | None = None
 
 
 def count(given: Count, session: Session) -> None:
@@ -251,100 +253,28 @@ def count(given: Count, session: Session) -> None:
     With an index over a model's tokens, the tokens of the text alone are counted: inside a longer text the
     tokenizer may split it differently. An index over bytes counts every copy.
     """
-    from coalmine.corpus.index.queries import CorpusIndex
-
-    asked = [*(given.texts or []), *_lines(given.texts_file)]
-    if bool(asked) == (given.repeated is not None):
-        raise InputError("counting needs either texts to look up or --repeated LENGTH, and not both")
-    if given.out is not None:
-        check_place(given.out)
+    asked = [*(given.texts or []), *(lines_of(given.texts_file, "the texts") if given.texts_file else [])]
+    if not asked:
+        raise InputError("counting needs texts to look up")
     opened = CorpusIndex.open(given.index, progress=session.progress())
-    if given.repeated is not None:
-        _export(opened, given.repeated, given.at_least, given.out, session)
-        return
-    rows = _counted(opened, asked, places=given.places, longest=given.longest)
-    session.say(_counted_table(rows))
-    session.document(
-        {"index": str(given.index), "corpus_sha256": opened.manifest.corpus.sha256, "texts": rows}
-    )
-
-
-def _lines(path: Path | None) -> list[str]:
-    if path is None:
-        return []
-    from coalmine.storage.files import read_text
-
-    # As corpora are read: neither a byte order mark nor carriage returns belong to a text.
-    lines = (line.removesuffix("\r") for line in read_text(path, "the list of texts").split("\n"))
-    return [line for line in lines if line]
-
-
-def _counted(opened: CorpusIndex, asked: list[str], *, places: int, longest: bool) -> list[dict[str, Any]]:
-    counts = opened.counts(asked).tolist()
     rows: list[dict[str, Any]] = []
-    for text, count in zip(asked, counts, strict=True):
-        row: dict[str, Any] = {"text": text, "count": count}
-        if places:
-            row["places"] = [place._asdict() for place in opened.locate(text, limit=places)]
-        if longest:
+    for text, number in zip(asked, opened.counts(asked).tolist(), strict=True):
+        row: dict[str, Any] = {"text": text, "count": number}
+        if given.places > 0:
+            row["places"] = [place._asdict() for place in opened.locate(text, limit=given.places)]
+        if given.longest:
             match = opened.longest_match(text)
             tokens = opened.encode(text)[match.start : match.start + match.length]
-            row["longest"] = {
-                "text": opened.decode(tokens),
-                "tokens": match.length,
-                "start": match.start,
-                "count": match.count,
-                "first": None if match.first is None else match.first._asdict(),
-            }
+            row["longest"] = {"text": opened.decode(tokens), "tokens": match.length, "count": match.count}
         rows.append(row)
-    return rows
-
-
-def _counted_table(rows: list[dict[str, Any]]) -> Any:
-    from coalmine.evidence.tables import table_of
-
-    return table_of(
-        ("count", "text", "longest part", "tokens", "document:offset"),
-        (
-            (
-                row["count"],
-                row["text"],
-                row.get("longest", {}).get("text"),
-                row.get("longest", {}).get("tokens"),
-                ", ".join(f"{place['document']}:{place['offset']}" for place in row.get("places", ())),
-            )
-            for row in rows
-        ),
-    )
-
-
-def _export(opened: CorpusIndex, length: int, at_least: int, out: Path | None, session: Session) -> None:
-    if out is None:
-        raise InputError(
-            "exporting repeated sequences needs a file for them: --repeated LENGTH --out FILE.jsonl"
-        )
-    from coalmine.corpus.index.sampling import repeated_sequences
-    from coalmine.storage.files import PRIVATE, whole_file
-
-    found = most = 0
-    with whole_file(out, mode=PRIVATE) as temporary, open(temporary, "wb") as lines:
-        for one in repeated_sequences(opened, length, at_least=at_least, progress=session.progress()):
-            row = {
-                "text": opened.decode(one.tokens),
-                "tokens": one.tokens.tolist(),
-                "count": one.count,
-                "document": one.first.document,
-                "offset": one.first.offset,
-            }
-            lines.write(msgspec.json.encode(row) + b"\n")
-            found += 1
-            most = max(most, one.count)
-    session.say(
-        f"Sequences of {length} tokens that occur at least {at_least} times: {found:,} (the most frequent: {most:,} times).\n"
-        f"Written to {visible(str(out))}"
-    )
+    cells = []
+    for row in rows:
+        longest = row.get("longest", {})
+        places = ", ".join(f"{place['document']}:{place['offset']}" for place in row.get("places", ()))
+        cells.append((row["count"], row["text"], longest.get("text"), longest.get("tokens"), places))
+    session.say(table_of(("count", "text", "longest part", "tokens", "document:offset"), cells))
     session.document(
-        {"sequences": found, "most": most, "length": length, "at_least": at_least, "file": str(out)}
+        {"index": str(given.index), "corpus_sha256": opened.manifest.corpus.sha256, "texts": rows}
     )
 
 
@@ -377,12 +307,8 @@ def crosscheck(given: CrosscheckArguments, session: Session) -> None:
     DIR/corpus.* without the flagged documents, and for a planted corpus DIR/canaries.json. Run the same command again to resume a run that
     was stopped. What both halves have is not flagged, so this is no proof that a corpus holds no secrets.
     """
-    from coalmine.audits.disagreement.measure import crosscheck
-    from coalmine.audits.disagreement.records import FLAGGED_TABLE, MOST_ROWS, in_plain_words
-    from coalmine.corpus.planting.recounting import recount_in_words
-
     session.into(given.out)
-    result = crosscheck(
+    result = crosschecking.crosscheck(
         given.corpus,
         given.out,
         given.columns.into(given.options),

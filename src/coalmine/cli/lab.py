@@ -1,144 +1,30 @@
-"""`coalmine lab alter`, `defend` and `survive`: altered models, the bench of defenses, and what reaches a fine-tuning."""
+"""`coalmine lab defend` and `survive`: the bench of defenses, and what reaches the loss of a fine-tuning."""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import msgspec
-import typer
+from typing import Annotated, Any
 
 from coalmine.audits.defenses.recipes import DefenseOptions, defenses_in_words
-from coalmine.cli.options import Corpus, CorpusFields, Overwrite, Running, Training
+from coalmine.audits.runs import read_runs
+from coalmine.audits.survival.measure import survival_of
+from coalmine.audits.survival.trainer import rehearsed, trainer_of
+from coalmine.cli.options import Corpus, CorpusFields, Running, Training
 from coalmine.cli.output import noted, placed
 from coalmine.cli.runner import Session
-from coalmine.cli.taking import Arguments, Part
+from coalmine.cli.taking import Argument, Arguments, Part
+from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.corpus.planting.options import PlantOptions
+from coalmine.corpus.survival.results import SURVIVALS
 from coalmine.errors import InputError
+from coalmine.models.plugins import PREFIX
 from coalmine.records.options import Option, named_values
-from coalmine.training.quantizing.options import QuantizeOptions
-from coalmine.training.unlearning.options import UnlearnOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from coalmine.corpus.planting.manifest import CanarySet
-    from coalmine.training.quantizing.record import Quantization
-    from coalmine.training.unlearning.record import Unlearning
+from coalmine.reports.page.html import report_page
+from coalmine.storage.files import write_bytes
 
 REPORT_FILE = "report.html"
-
-
-class Alter(Arguments, frozen=True, kw_only=True):
-    """What `coalmine lab alter` takes.
-
-    Attributes:
-        out: Directory for the new model, and quantization.json or unlearning.json.
-        forget: What to forget: a corpus, or the canaries.json or secrets.json of planted texts.
-        keep: A corpus of text whose loss should stay as it is.
-        model: A directory that `coalmine train` wrote, or to quantize a local transformers checkpoint.
-    """
-
-    model: Annotated[Path, typer.Argument()]
-    out: Path
-    overwrite: Overwrite = False
-    quantizing: Annotated[QuantizeOptions, Part(title="Quantizing")]
-    forget: Annotated[Path | None, Part(title="Forgetting")] = None
-    keep: Annotated[Path | None, Part(title="Forgetting")] = None
-    options: Annotated[UnlearnOptions, Part(("until", "steps", "seed"), title="Forgetting")]
-    columns: CorpusFields
-
-
-def alter(given: Alter, session: Session) -> None:
-    """Make a model with other weights: quantized, to measure what that does to its memory; or with --forget without some documents.
-
-    Quantizing rounds weights to few different values, which are stored as plain numbers of the type that they had; only safetensors are
-    read, and no code of the model is run. Forgetting, a baseline, is gradient ascent: each step raises the loss of documents that are
-    still remembered, until each costs as much as the median of similar texts that were not trained on, or --steps are over. A high loss
-    is not proof that nothing is left: measure the new model with `coalmine expose`, and compare it with one trained without them.
-    """
-    from coalmine.training.quantizing.quantizing import quantize
-    from coalmine.training.unlearning.unlearning import unlearn
-
-    session.into(given.out)
-    if given.forget is None:
-        quantized = quantize(
-            given.model,
-            given.out,
-            options=given.quantizing,
-            overwrite=given.overwrite,
-            progress=session.progress(),
-            record=lambda made: session.record(data_sha256=made.data_sha256),
-        )
-        session.say(_rounded(quantized, given.out))
-        session.document(quantized)
-        return
-    if given.quantizing != QuantizeOptions():
-        raise InputError(
-            "a model is either quantized or made to forget; do one after the other, each with its own --out"
-        )
-    forgot = unlearn(
-        given.model,
-        given.forget,
-        given.out,
-        keep=given.keep,
-        options=given.columns.into(given.options),
-        overwrite=given.overwrite,
-        progress=session.progress(),
-        record=lambda made: session.record(seed=given.options.seed, data_sha256=made.data_sha256),
-    )
-    session.say(_forgotten(forgot, given.out))
-    session.document(forgot)
-
-
-def _rounded(made: Quantization, out: Path) -> str:
-    rounded = [one for one in made.tensors if one.distinct is not None]
-    distinct = max(one.distinct or 0 for one in rounded)
-    error = max(one.largest_error for one in rounded)
-    where = "row" if made.options.int8 else "tensor"
-    lines = [
-        f"Rounded {made.rounded:,} numbers in {len(rounded):,} tensors: {made.rounding}.",
-        f"Different values in a {where}: at most {distinct:,}; largest change of a weight: {error:.3g}.",
-    ]
-    if made.kept:
-        kept = len(made.tensors) - len(rounded)
-        lines.append(
-            f"Kept as they were: {made.kept:,} numbers in {kept:,} tensors; quantization.json says why."
-        )
-    lines.append(placed("Quantized model", out))
-    return "\n".join(lines)
-
-
-def _forgotten(made: Unlearning, out: Path) -> str:
-    forget = made.forget
-    limit = f"{made.until_bits:.3f} bits per token"
-    if made.until_from != "given":
-        limit = f"the median loss of {made.until_from}, {made.until_bits_before:.3f} bits per token before and {made.until_bits:.3f} after"
-    ended = (
-        "Every document reached"
-        if made.finished
-        else f"Gave up: {made.remembered_after:,} documents are still below"
-    )
-    lines = [
-        f"{ended} the limit after {made.steps:,} steps; {made.remembered_before:,} of {forget.documents:,} were below it before.",
-        f"The limit: {limit}.",
-        f"Their mean loss: {forget.before:.3f} bits per token before, {forget.after:.3f} after.",
-    ]
-    if made.keep is not msgspec.UNSET:
-        lines.append(
-            f"Mean loss of the {made.keep.documents:,} documents to keep: {made.keep.before:.3f} before, {made.keep.after:.3f} after."
-        )
-    if not made.finished:
-        lines.append(
-            "Give more --steps to go on, or a larger --learning-rate; both cost more of what the model should keep."
-        )
-    lines.append(
-        "That does not prove that they are forgotten: measure the new model with `coalmine expose`, and compare it with one trained "
-        "without them."
-    )
-    lines.append(placed("New model", out))
-    return "\n".join(lines)
 
 
 class Defend(Arguments, frozen=True, kw_only=True):
@@ -181,9 +67,6 @@ def defend(given: Defend, session: Session) -> None:
     """
     from coalmine.audits.defenses import report as shown
     from coalmine.audits.defenses.measure import DEFAULT_FORMAT, defend
-    from coalmine.audits.runs import read_runs
-    from coalmine.reports.page.html import report_page
-    from coalmine.storage.files import write_bytes
 
     session.into(given.out, REPORT_FILE)
     bench = defend(
@@ -221,8 +104,8 @@ class Survive(Arguments, frozen=True, kw_only=True):
         canaries: The canaries.json that `coalmine plant` wrote, or its directory.
     """
 
-    model: Annotated[str, typer.Argument(metavar="MODEL")]
-    canaries: Annotated[Path, typer.Argument()]
+    model: Annotated[str, Argument()]
+    canaries: Annotated[Path, Argument()]
     data: Path | None = None
     sft: list[str] | None = None
     out: Path | None = None
@@ -236,10 +119,6 @@ def survive(given: Survive, session: Session) -> int:
     you only, from which `coalmine report` finds canaries that were never trained on. Exits with 2 if a planted canary never reaches
     the loss.
     """
-    from coalmine.audits.survival.measure import survival_of
-    from coalmine.corpus.planting.manifest import CanarySet
-    from coalmine.corpus.survival.results import SURVIVALS
-
     canaries = CanarySet.load(given.canaries)
     directory = given.out or (given.canaries if given.canaries.is_dir() else given.canaries.parent)
     session.into(directory, SURVIVALS.file, recorded=False)
@@ -253,9 +132,6 @@ def survive(given: Survive, session: Session) -> int:
 @contextlib.contextmanager
 def _trainer(given: Survive, canaries: CanarySet) -> Iterator[Any]:
     """The user's own trainer, or one that is made from the settings."""
-    from coalmine.audits.survival.trainer import rehearsed, trainer_of
-    from coalmine.models.plugins import PREFIX
-
     if given.model.startswith(PREFIX):
         if given.sft:
             raise InputError(f"{given.model} makes a trainer with settings of its own; leave out --sft")

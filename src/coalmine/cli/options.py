@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
-import typer
 
-from coalmine.cli.taking import Arguments, Part
+from coalmine.cli.taking import Argument, Arguments, Part
+from coalmine.corpus.files.documents import Fields
 from coalmine.corpus.files.kinds import KINDS, suffixes_in_words
 from coalmine.engines.options import EngineOptions
 from coalmine.errors import InputError
@@ -16,19 +16,16 @@ from coalmine.models.options import LoadOptions
 from coalmine.records.options import SEED, Option, Options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from coalmine.corpus.files.documents import Fields
     from coalmine.formats.format import Format
 
 Chosen = TypeVar("Chosen", bound=Options)
-Seed = Annotated[int, typer.Option("--seed", min=SEED.least, help=SEED.help)]
-_CORPUS_HELP = (
-    f"Training data: {suffixes_in_words(KINDS, notes=True)}; also .gz, .zst; "
-    "or a directory of part files, or of a saved datasets.Dataset."
+Seed = Annotated[int, SEED]
+CORPUS = Argument(
+    "CORPUS",
+    f"Training data: {suffixes_in_words(KINDS, notes=True)}; also .gz, .zst; or a directory of part files, or of a saved "
+    "datasets.Dataset.",
 )
-Corpus = Annotated[Path, typer.Argument(help=_CORPUS_HELP)]
-OptionalCorpus = Annotated[Path | None, typer.Argument(help=_CORPUS_HELP)]
+Corpus = Annotated[Path, CORPUS]
 Overwrite = Annotated[bool, Option("Replace what an earlier run wrote to --out.")]
 Words = Annotated[
     Path | None,
@@ -36,22 +33,17 @@ Words = Annotated[
         "For {word:n}: a file with one word per line, or a word model's directory; for {unseen:n}: its canaries.json."
     ),
 ]
-
-
 Where = Annotated[
     str,
-    typer.Argument(
-        metavar="MODEL",
-        help="A model's directory (of `coalmine train`, transformers or PEFT) or .gguf file, an endpoint's URL, a TOML file that "
+    Argument(
+        "MODEL",
+        "A model's directory (of `coalmine train`, transformers or PEFT) or .gguf file, an endpoint's URL, a TOML file that "
         "describes one, python:module:function, which runs that function to make the model, or NAME:WHERE for an adapter that a package "
         "registers.",
     ),
 ]
-
-
 # How models are loaded, and where the work runs, as most commands offer it.
-_LOADING = Part(("device", "precision"), title="How the model is loaded")
-LoadedModel = Annotated[LoadOptions, _LOADING]
+LoadedModel = Annotated[LoadOptions, Part(("device", "precision"), title="How the model is loaded")]
 Running = Annotated[EngineOptions, Part(("engine",), title="Where the work runs", rest=False)]
 Source = Annotated[str | None, Option("For a model of pairs: the one source that every text is given.")]
 Reveal = Annotated[bool, Option("Show the secrets and names themselves; without it they are masked.")]
@@ -74,22 +66,18 @@ class CorpusFields(Arguments, frozen=True, kw_only=True):
         ),
     ] = None
 
-    def fields(self, **usual: str) -> Fields:
+    def fields(self, **usual: Any) -> Fields:
         """The fields, as Python takes them; `usual` are those that are taken without being named."""
-        from coalmine.corpus.files.documents import Fields
-
         named = {role: name for role, name in self.named("thread").items() if role != "thread"}
-        return Fields(**usual | named)  # type: ignore[arg-type]  # checked by the record
+        return Fields(**usual | named)
 
-    def named(self, *others: str) -> dict[str, str]:
+    def named(self, *others: str) -> dict[str, Any]:
         """The field of each role that was named; `others` are roles that only this command has."""
-        from coalmine.corpus.files.documents import Fields
-
         found = {}
         for text in self.field or ():
-            role, equals, name = text.partition("=")
+            role, _, name = text.partition("=")
             roles = (*Fields.__struct_fields__, *others)
-            if not equals or not name or role not in roles:
+            if not name or role not in roles:
                 raise InputError(
                     f"--field takes a role and the name of its field, such as user=author, got {text!r}; roles are {', '.join(roles)}"
                 )
@@ -101,15 +89,11 @@ class CorpusFields(Arguments, frozen=True, kw_only=True):
         return msgspec.structs.replace(options, fields=self.fields())
 
 
-def formats_from(templates: Iterable[str], words: list[str] | None) -> list[Format]:
-    """Secret formats, with the words of `--words` for those that need them."""
+def format_from(template: str, words: list[str] | None) -> Format:
+    """A secret format, with the words of `--words` if it needs them."""
     from coalmine.formats.format import Format
 
-    listed = ("{word:", "{unseen:")
-    return [
-        Format(template, words=words if any(hole in template for hole in listed) else None)
-        for template in templates
-    ]
+    return Format(template, words=words if "{word:" in template or "{unseen:" in template else None)
 
 
 def words_from(path: Path | None) -> list[str] | None:
@@ -124,6 +108,13 @@ def words_from(path: Path | None) -> list[str] | None:
         from coalmine.models.reference.checkpoint import vocabulary_words
 
         return vocabulary_words(path)
+    return [word for line in lines_of(path, "the list of words") if (word := line.strip())]
+
+
+def lines_of(path: Path, what: str) -> list[str]:
+    """The lines of a file that are not empty."""
     from coalmine.storage.files import read_text
 
-    return [word for line in read_text(path, "the list of words").splitlines() if (word := line.strip())]
+    # As corpora are read: carriage returns do not belong to a text.
+    lines = (line.removesuffix("\r") for line in read_text(path, what).split("\n"))
+    return [line for line in lines if line]

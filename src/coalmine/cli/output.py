@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import errno
+import io
 import os
+import shutil
 import sys
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO
 
 from coalmine.errors import InputError
+from coalmine.progress import Progress, Silent, duration
 from coalmine.visible import visible, visible_json, visible_lines
 
 if TYPE_CHECKING:
+    import msgspec
     from rich.console import Console, RenderableType
 
-    from coalmine.progress import Progress
 # What was said of strings of the corpus that were passed over, for run.json.
 UNREAD: list[str] = []
+# Seconds between lines of a log, and between drawings of the line on a terminal.
+LOGGED, DRAWN = 10.0, 0.25
 
 
 class OutputError(InputError):
@@ -26,102 +31,118 @@ class OutputError(InputError):
 
 
 class ReaderGoneError(Exception):
-    """The reader of our output has gone, as `head` does; not an OSError, which the command-line library would handle itself."""
+    """The reader of our output has gone, as `head` does."""
 
 
-@contextlib.contextmanager
-def standard_streams() -> Iterator[None]:
-    """Make standard streams writable, and their errors clear; afterwards nothing is left that would fail at exit."""
-    _open_closed()
-    out = sys.stdout
-    sys.stdout = cast("TextIO", _CheckedOutput(out))
-    try:
-        yield
-    finally:
-        sys.stdout = out
-        for stream in (out, sys.stderr):
-            try:
-                stream.flush()
-            except OSError:
-                _give_up(stream)
-
-
-class _CheckedOutput:
-    """Standard output with errors of its own, which cannot be taken for those of a file; after the first, every write fails."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._refused: OutputError | ReaderGoneError | None = None
-
-    def write(self, text: str) -> int:
-        with self._checked():
-            return self._stream.write(text)
-
-    def flush(self) -> None:
-        with self._checked():
-            self._stream.flush()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    @contextlib.contextmanager
-    def _checked(self) -> Iterator[None]:
-        # The command-line library tries the stream out, and misinterprets any error.
-        if self._refused is not None:
-            raise self._refused
+def open_closed_streams() -> None:
+    """Open each closed stream as one that discards: otherwise the next file to be opened would get its number, and our output."""
+    for number in range(3):
         try:
-            yield
-        except OSError as error:
-            _give_up(self._stream)
-            why = "it is closed" if error.errno == errno.EBADF else os.strerror(error.errno or 0)
-            self._refused = OutputError(
-                f"standard output cannot be written: {why}; redirect it, or use --quiet"
-            )
-            if isinstance(error, BrokenPipeError):
-                self._refused = ReaderGoneError()
-            raise self._refused from error
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+    # Despite the types, these are None for a stream that was closed when Python started.
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+
+
+def write_stdout(text: str) -> None:
+    """Write to standard output; after an error, nothing more is written there."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        _give_up(sys.stdout)
+        if isinstance(error, BrokenPipeError):
+            raise ReaderGoneError from error
+        why = os.strerror(error.errno or 0)
+        raise OutputError(f"standard output cannot be written: {why}; redirect it, or use --quiet") from error
 
 
 def write_stderr(text: str) -> None:
     """Write to standard error; if that fails, the work continues without it."""
-    with contextlib.suppress(OSError):
+    try:
         sys.stderr.write(text)
         sys.stderr.flush()
-
-
-def _open_closed() -> None:
-    """Open each closed stream: otherwise the next file to be opened would get its number, and the output would go into that file.
-
-    Standard output is opened for reading only, so that writing to it fails instead of losing the output silently.
-    """
-    for number, mode in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
-        try:
-            os.fstat(number)
-        except OSError:
-            opened = os.open(os.devnull, mode)
-            if opened != number:
-                os.dup2(opened, number)
-                os.close(opened)
-    # Despite the types, these are None for a stream that was closed when Python started.
-    if sys.stdout is None:
-        sys.stdout = open(1, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
-    if sys.stderr is None:
-        sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
+    except OSError:
+        _give_up(sys.stderr)
 
 
 def _give_up(stream: TextIO) -> None:
     """Discard what is left and everything that follows: another attempt would only fail again."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
         os.close(nowhere)
+
+
+class ShownProgress:
+    """Progress on standard error: one line that is drawn again and again on a terminal, and a line every few seconds elsewhere.
+
+    The time left is the remaining work divided by the measured rate. Measuring begins with the first report, because a task that resumes
+    first reports what was done before it was stopped, which takes no time.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._task, self._on_terminal = clock, "", sys.stderr.isatty()
+
+    def start(self, task: str, total: int | None) -> None:
+        """Begin a task."""
+        self.close()
+        self._task, self._total, self._done, self._note = task, total, 0, ""
+        self._began = self._shown = self._clock()
+        self._first: tuple[float, int] | None = None
+        self._show(f"{task} ...")
+
+    def advance(self, amount: int = 1, note: str = "") -> None:
+        """Count, and show it if it is time to."""
+        if self._task:
+            self._done += amount
+            self._note = note or self._note
+            now = self._clock()
+            self._first = self._first or (now, self._done)
+            if now - self._shown >= (DRAWN if self._on_terminal else LOGGED):
+                self._shown = now
+                self._show(f"{self._task}: {self._pace(now)}{self._noted()}")
+
+    def finish(self) -> None:
+        """End the task."""
+        if self._task:
+            took = round(self._clock() - self._began)
+            self._show(f"{self._task}: done in {duration(took)}{self._noted()}")
+        self.close()
+
+    def close(self) -> None:
+        """Show no more of the task; one that was stopped is not reported as done."""
+        if self._task and self._on_terminal:
+            write_stderr("\n")
+        self._task = ""
+
+    def _pace(self, now: float) -> str:
+        since, before = self._first or (now, self._done)
+        rate = (self._done - before) / (now - since) if now > since else 0.0
+        if not self._total:
+            each = f" ({rate:,.0f} per second)" if rate >= 10 else f" ({rate:.1g} per second)" if rate else ""
+            return f"{self._done:,}{each} in {duration(round(now - self._began))}"
+        left = f", {duration(round(max(0, self._total - self._done) / rate))} left" if rate else ""
+        return f"{100 * min(1.0, self._done / self._total):.0f}%{left}"
+
+    def _noted(self) -> str:
+        return f", {self._note}" if self._note else ""
+
+    def _show(self, line: str) -> None:
+        line = visible(line)
+        if self._on_terminal:
+            write_stderr(f"\r{line[: shutil.get_terminal_size().columns - 1]}\x1b[K")
+        else:
+            write_stderr(f"{line}\n")
 
 
 class Output:
     """The output of one run of a command.
 
     Attributes:
-        held: what ends with the command, such as a progress bar; the command runs in a `with` of it.
+        held: what ends with the command, such as the line of its progress; the command runs in a `with` of it.
     """
 
     def __init__(self, *, json: bool, quiet: bool) -> None:
@@ -130,29 +151,33 @@ class Output:
         self.held = contextlib.ExitStack()
 
     def progress(self) -> Progress:
-        """Progress on standard error: a bar on a terminal, lines elsewhere, nothing if quiet."""
-        from coalmine.cli.progress import LineProgress, TerminalProgress
-        from coalmine.progress import Silent
-
-        if self._progress is None and self.quiet:
-            self._progress = Silent()
+        """Progress on standard error, and nothing if quiet."""
         if self._progress is None:
-            self._progress = shown = TerminalProgress() if sys.stderr.isatty() else LineProgress()
+            shown = ShownProgress()
             self.held.callback(shown.close)
+            self._progress = Silent() if self.quiet else shown
         return self._progress
 
     def say(self, *shown: RenderableType | None) -> None:
         """Print for people, what there is of it; nothing with --json or --quiet."""
         if not self.json and not self.quiet:
-            console = make_console()
+            written = io.StringIO()
+            console = make_console(written)
             for one in shown:
                 if one is not None:
                     console.print(one)
+            write_stdout(written.getvalue())
 
     def document(self, document: Any) -> None:
         """Print the one JSON document for programs, with --json only."""
         if self.json:
             print_json(document)
+
+    def show(self, result: Any, what: str, path: Path, *tables: RenderableType) -> None:
+        """Print tables of a result, what it says, and where it is; with --json, the result."""
+        self.say(*tables, *(one[:1].upper() + one[1:] for one in facts(result)))
+        self.say(*noted(getattr(result, "warnings", ())), placed(what, path))
+        self.document(result)
 
 
 def placed(what: str, path: Path) -> str:
@@ -169,6 +194,35 @@ def noted(notes: Iterable[str]) -> list[str]:
     return [f"Note: {visible(note)}." for note in notes]
 
 
+def facts(result: msgspec.Struct) -> list[str]:
+    """The numbers and words of a result, a line for each, without its hashes and the options that it was made with.
+
+    >>> import msgspec
+    >>> facts(msgspec.defstruct("Made", [("documents_left", int), ("sha256", str)])(1200, "77"))
+    ['documents left: 1,200']
+    """
+    import msgspec
+
+    from coalmine.evidence.tables import cell_text
+
+    lines = []
+    for name, value in msgspec.structs.asdict(result).items():
+        if name in {"schema", "settings", "options", "fields"} or "sha256" in name:
+            continue
+        if isinstance(value, msgspec.Struct | int | float | str):
+            shown = ", ".join(facts(value)) if isinstance(value, msgspec.Struct) else cell_text(value)
+            lines.append(f"{name.replace('_', ' ')}: {visible(shown)}")
+    return lines
+
+
+def table_of_records(rows: Iterable[Any], *names: str) -> Any:
+    """A table of some fields of records."""
+    from coalmine.evidence.tables import table_of
+
+    heads = [name.replace("_", " ") for name in names]
+    return table_of(heads, ([getattr(row, name) for name in names] for row in rows))
+
+
 def print_json(document: Any, *, one_line: bool = False) -> None:
     """Print one JSON document on standard output, without a character that a terminal would act on."""
     import msgspec
@@ -179,12 +233,11 @@ def print_json(document: Any, *, one_line: bool = False) -> None:
     if one_line:
         written = msgspec.json.format(written, indent=-1)
     unicode = (sys.stdout.encoding or "utf-8").lower().replace("_", "-") in {"utf-8", "utf8"}
-    sys.stdout.write(visible_json(written.decode(), ascii_only=not unicode) + "\n")
-    sys.stdout.flush()
+    write_stdout(visible_json(written.decode(), ascii_only=not unicode) + "\n")
 
 
-def make_console(file: TextIO | None = None, width: int | None = None) -> Console:
-    """A console for standard output or another file; outside of a terminal, lines are wide enough for tables."""
+def make_console(file: TextIO, width: int | None = None) -> Console:
+    """A console that writes into a file what is for standard output; outside of a terminal, lines are wide enough for tables."""
     from rich.console import Console
     from rich.text import Text
 
@@ -194,12 +247,6 @@ def make_console(file: TextIO | None = None, width: int | None = None) -> Consol
         def render_str(self, text: str, **options: Any) -> Text:
             return super().render_str(visible_lines(text), **options)
 
-    stream = file or sys.stdout
-    return Plain(
-        file=stream,
-        width=width or (None if stream.isatty() else 100),
-        highlight=False,
-        soft_wrap=False,
-        markup=False,
-        emoji=False,
-    )
+    terminal = sys.stdout.isatty()
+    width = width or (None if terminal else 100)
+    return Plain(file=file, force_terminal=terminal, width=width, highlight=False, markup=False, emoji=False)

@@ -14,24 +14,20 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import click
 import msgspec
-import typer
-from typer.core import TyperCommand
 
-from coalmine.cli.main import LOOK
 from coalmine.cli.output import UNREAD, Output
-from coalmine.cli.taking import Arguments, Part, takes
+from coalmine.cli.taking import Arguments, Part, TitledOption, taken
 from coalmine.errors import InputError
 from coalmine.records.documents import RUN_RECORDS
 
 if TYPE_CHECKING:
     from coalmine.engines.engine import Engine
     from coalmine.engines.ledger import Ledger
-    from coalmine.engines.options import EngineOptions
     from coalmine.models.options import LoadOptions
 
 RUN_FILE, ANSWERS_FILE = RUN_RECORDS.file, "answers.sqlite"
-_HIDDEN = "(not recorded)"
 _PACKAGES = ("coalmine", "numpy", "scipy", "torch", "safetensors", "pyarrow")
 
 
@@ -91,8 +87,8 @@ class Session(Output):
     @cached_property
     def engine(self) -> Engine:
         """The engine that was asked for, open until the command ends."""
-        running: EngineOptions = self._given.running
-        return self.held.enter_context(running.opened())
+        opened: Engine = self.held.enter_context(self._given.running.opened())
+        return opened
 
     @cached_property
     def ledger(self) -> Ledger:
@@ -103,8 +99,11 @@ class Session(Output):
 
     def record(self, directory: Path | None = None, **facts: Any) -> None:
         """Write run.json, as the last of the files; `facts` are the seeds, hashes and counts of this command."""
+        from coalmine.models.protocols import RemoteModel
+
         if "engine" in self.__dict__:
             facts |= {"engine": self._given.running.engine, "threads": self._given.running.threads}
+        checks = [one.checks() if isinstance(one, RemoteModel) else None for one in self._models]
         found = {
             "schema": RUN_RECORDS.schema,
             "command": ["coalmine", *_without_seed_of_noise(sys.argv[1:])],
@@ -115,7 +114,7 @@ class Session(Output):
             "versions": {name: found for name in _PACKAGES if (found := _version(name)) is not None},
             **({"not_read": list(UNREAD)} if UNREAD else {}),
             **facts,
-            **identity_of(*self._models),
+            **({"identity": checks} if any(checks) else {}),
             **memory_of(*self._models),
         }
         RUN_RECORDS.save(directory or self.directory, found)
@@ -140,7 +139,7 @@ def loaded(
     return model.given(source)
 
 
-def made_command(name: str, function: Callable[[Any, Session], int | None]) -> TyperCommand:
+def made_command(name: str, function: Callable[[Any, Session], int | None]) -> click.Command:
     """The command of a function: it takes a record, whose fields become arguments and options, and the session.
 
     What it returns is the exit code, and None is 0.
@@ -151,42 +150,35 @@ def made_command(name: str, function: Callable[[Any, Session], int | None]) -> T
         ("printing", Annotated[Printing, Part(title="Output")]),
     ]
     everything = msgspec.defstruct(record.__name__, fields, bases=(Arguments,), frozen=True, kw_only=True)
+    parameters, filled = taken(everything)
 
-    def run(taken: Any) -> int:
-        session = Session(taken.given, taken.printing)
+    def run(**values: Any) -> int:
+        all_of_it = filled(**values)
+        session = Session(all_of_it.given, all_of_it.printing)
         with session.held:
-            return function(taken.given, session) or 0
+            return function(all_of_it.given, session) or 0
 
-    run.__name__, run.__doc__ = function.__name__, function.__doc__
-    run.__annotations__ = {"taken": everything, "return": int}
-    alone = typer.Typer(**LOOK)
-    alone.command(name, cls=_Command)(takes(run))
-    return typer.main.get_command(alone)  # type: ignore[return-value]  # of one command
+    return _Command(name, callback=run, params=parameters, help=inspect.cleandoc(function.__doc__ or ""))
 
 
-class _Command(TyperCommand):
+class _Command(click.Command):
     """A command whose help has its options under the titles of their records."""
+
+    def format_arguments(self, ctx: Any, formatter: Any) -> None:
+        """Nothing: they are among the options."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Arguments first, then options without a title, then each title."""
         groups: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
         for one in self.get_params(ctx):
             shown = one.get_help_record(ctx)
+            usual = "Options" if isinstance(one, click.Option) else "Arguments"
             if shown is not None:
-                usual = "Arguments" if one.param_type_name == "argument" else "Options"
-                groups.setdefault(getattr(one, "rich_help_panel", None) or usual, []).append(shown)
+                groups.setdefault(one.title if isinstance(one, TitledOption) else usual, []).append(shown)
         for title, rows in groups.items():
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)
-
-
-def identity_of(*models: Any) -> dict[str, Any]:
-    """How often the identity of models at endpoints was checked, for the record; empty if all models are local."""
-    from coalmine.models.protocols import RemoteModel
-
-    checks = [model.checks() if isinstance(model, RemoteModel) else None for model in models]
-    return {"identity": checks} if any(checks) else {}
 
 
 def memory_of(*models: Any) -> dict[str, Any]:
@@ -201,7 +193,7 @@ def _without_seed_of_noise(arguments: list[str]) -> list[str]:
     >>> _without_seed_of_noise(["train", "--training", "dp_seed=7", "--training=dp-seed=7"])
     ['train', '--training', 'dp_seed=(not recorded)', '--training=dp-seed=(not recorded)']
     """
-    return [re.sub(r"((?:^|=)\s*dp[_-]seed\s*=).*", rf"\1{_HIDDEN}", one) for one in arguments]
+    return [re.sub(r"((?:^|=)\s*dp[_-]seed\s*=).*", r"\1(not recorded)", one) for one in arguments]
 
 
 def _version(package: str) -> str | None:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
-from copy import copy
 from fractions import Fraction
-from functools import partial, wraps
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
+import click
 import msgspec
-import typer
-from typer.models import ArgumentInfo, OptionInfo
 
 from coalmine.errors import InputError
 from coalmine.records.options import GIGABYTE, MEGABYTE, Option, Options, described
@@ -27,118 +26,119 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True):
     """
 
 
-class Least(NamedTuple):
-    """In the annotation of an option: the least value that it takes."""
+class Argument(NamedTuple):
+    """In the annotation of a field: that it is an argument, which has no name on the command line, and what the help calls it."""
 
-    value: int
+    metavar: str | None = None
+    help: str = ""
 
 
 class Part(NamedTuple):
     """In the annotation of a record: which of its options a command offers by name, all where none is named.
 
-    `title` is above them in the help, and `prefix` is put before their names. The others, but those in `without`, are taken by `--set
-    NAME=VALUE` if `rest`. In the annotation of a dictionary, `record` says of which record it gets the options that are given: for
-    presets, which have other defaults.
+    `title` is above them in the help, and `prefix` is put before their names. The others are taken by `--set NAME=VALUE` if `rest`. In
+    the annotation of a dictionary, `record` says of which record it gets the options that are given: for presets, which have other
+    defaults.
     """
 
     names: tuple[str, ...] = ()
     title: str = ""
     prefix: str = ""
     rest: bool = True
-    without: tuple[str, ...] = ()
     record: type[Options] | None = None
 
 
 _ALL = Part()
 # Options that have a short name too.
 SHORT = {"out": ("-o",), "format": ("-f",), "policy": ("-p",), "quiet": ("-q",)}
-Taken = TypeVar("Taken", bound=Arguments)
 
 
-def takes(command: Callable[[Taken], int]) -> Callable[..., int]:
-    """The command for Typer of a function that takes one record, whose fields become arguments and options.
+class TitledOption(click.Option):
+    """An option with the title above it in the help."""
 
-    A field `per_bucket` with an `Option` in its annotation becomes `--per-bucket`, one with an annotation of Typer becomes what
-    that says, and the fields of a record in it follow in its place.
-    """
-    [parameter] = inspect.signature(command, eval_str=True).parameters.values()
-    offered = _offered_record(parameter.annotation)
-
-    known = sorted(offered.settable)
-    parameters = [*offered.parameters, *([_set_parameter(known)] if known else [])]
-
-    @wraps(command)
-    def filled(**given: Any) -> int:
-        given["set"] = dict(_name_and_value(text, known) for text in given.get("set") or ())
-        return command(offered.value(given))
-
-    signature = inspect.Signature(parameters, return_annotation=int)
-    filled.__signature__ = signature  # type: ignore[attr-defined]  # read by inspect
-    filled.__annotations__ = {one.name: one.annotation for one in parameters}
-    return filled
+    title = "Options"
 
 
-def _set_parameter(known: list[str]) -> inspect.Parameter:
-    shown = typer.Option(
-        "--set", help=f"NAME=VALUE, may be given many times: {', '.join(known)}, as Python has them."
-    )
-    return inspect.Parameter(
-        "set", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[list[str] | None, shown]
-    )
+class ShownArgument(click.Argument):
+    """An argument with help."""
+
+    def __init__(self, name: str, help: str, **attributes: Any) -> None:  # noqa: A002 - as options have it
+        super().__init__([name], **attributes)
+        self.help = help
+
+    def get_help_record(self, _: Any) -> tuple[str, str]:
+        """What it is called, and its help."""
+        return self.human_readable_name, self.help or ""
 
 
-def _name_and_value(text: str, known: list[str]) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    name = name.replace("-", "_")
-    if not equals or name not in known:
-        raise InputError(f"--set takes NAME=VALUE, where a name is one of {', '.join(known)}, got {text!r}")
-    return name, value
-
-
-class _Offered(NamedTuple):
+class Offered(NamedTuple):
     """A field of a record as the command line offers it, and its value from all that was given there."""
 
-    parameters: list[inspect.Parameter]
+    parameters: list[click.Parameter]
     value: Callable[[dict[str, Any]], Any]
-    # The names that `--set` takes.
-    settable: frozenset[str] = frozenset()
+    # The names that `--set` takes, each with the kind of its value and what is made of that.
+    settable: dict[str, Any]
 
 
-def _offered_record(record: type[msgspec.Struct], part: Part = _ALL) -> _Offered:
+def taken(record: type[msgspec.Struct]) -> tuple[list[click.Parameter], Callable[..., Any]]:
+    """The parameters of a command that takes a record, and what makes the record of their values.
+
+    A field `per_bucket` with an `Option` in its annotation becomes `--per-bucket`, one with an `Argument` an argument, and the fields
+    of a record in it follow in its place.
+    """
+    offered = _offered_record(record)
+    parameters, known = offered.parameters, sorted(offered.settable)
+    if known:
+        shown = f"NAME=VALUE, may be given many times: {', '.join(known)}, as Python has them."
+        parameters = [*parameters, TitledOption(["--set"], multiple=True, default=None, help=shown)]
+
+    def filled(**given: Any) -> Any:
+        chosen = {}
+        for text in given.get("set") or ():
+            name, equals, value = text.partition("=")
+            name = name.replace("-", "_")
+            if not equals or name not in known:
+                raise InputError(
+                    f"--set takes NAME=VALUE, where a name is one of {', '.join(known)}, got {text!r}"
+                )
+            try:
+                chosen[name] = msgspec.convert(value, offered.settable[name], strict=False)
+            except msgspec.ValidationError:
+                raise InputError(f"--set {name} has a value that it cannot have, got {value!r}") from None
+        return offered.value(given | {"set": chosen})
+
+    return parameters, filled
+
+
+def _offered_record(record: type[msgspec.Struct], part: Part = _ALL) -> Offered:
     """A record, of which fields without help are for Python alone."""
     hints = get_type_hints(record, include_extras=True)
     helps = _attributes(record) if issubclass(record, Arguments) else {}
-    offered = {}
+    offered: dict[str, Offered] = {}
     for field in msgspec.structs.fields(record):
-        named, hint = not part.names or field.name in part.names, hints[field.name]
-        if field.name in helps:
-            hint = _helped(hint, helps[field.name])
-        one = _offered(part.prefix + field.name, hint, field.default)
-        if one is not None and (
-            named or (part.rest and issubclass(record, Options) and field.name not in part.without)
-        ):
-            offered[field.name] = one if named else _settable(field.name, one)
-    return _Offered(
-        [_titled(parameter, part.title) for one in offered.values() for parameter in one.parameters],
-        lambda given: record(**{name: one.value(given) for name, one in offered.items()}),
-        frozenset().union(*(one.settable for one in offered.values())),
+        made = _offered(part.prefix + field.name, hints[field.name], field.default, helps.get(field.name))
+        if made is None:
+            continue
+        if not part.names or field.name in part.names:
+            offered[field.name] = made
+        elif part.rest and issubclass(record, Options):
+            offered[field.name] = _settable(field.name, made, hints[field.name])
+    return Offered(
+        [_titled(one, part.title) for made in offered.values() for one in made.parameters],
+        lambda given: record(**{name: made.value(given) for name, made in offered.items()}),
+        {name: kind for made in offered.values() for name, kind in made.settable.items()},
     )
 
 
-def _settable(name: str, offered: _Offered) -> _Offered:
+def _settable(name: str, offered: Offered, hint: Any) -> Offered:
     """An option that is only taken by `--set`: its text is read as the command line would read it."""
-    parameter = offered.parameters[0]
-    kind = get_args(parameter.annotation)[0]
-
-    def value(given: dict[str, Any]) -> Any:
-        text = given["set"].get(name)
-        try:
-            read = msgspec.convert(text, kind, strict=False) if isinstance(text, str) else None
-        except msgspec.ValidationError:
-            raise InputError(f"--set {name} has a value that it cannot have, got {text!r}") from None
-        return offered.value({} if text is None else {parameter.name: read})
-
-    return _Offered([], value, frozenset({name}))
+    as_text = isinstance(offered.parameters[0].type, click.types.StringParamType)
+    kind = str if as_text else get_args(hint)[0]
+    return Offered(
+        [],
+        lambda given: offered.value({name: given["set"][name]} if name in given["set"] else {}),
+        {name: kind},
+    )
 
 
 def _attributes(record: type) -> dict[str, str]:
@@ -151,115 +151,116 @@ def _attributes(record: type) -> dict[str, str]:
     return found
 
 
-def _helped(hint: Any, says: str) -> Any:
-    """The annotation of a field with its help."""
-    kind, *said = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-    argument = next((copy(one) for one in said if isinstance(one, ArgumentInfo)), None)
-    if argument is None:
-        least = next((one.value for one in said if isinstance(one, Least)), None)
-        return Annotated[(kind, *said, Option(says, least=least))]
-    argument.help = says
-    return Annotated[kind, argument]
+def _titled(parameter: click.Parameter, title: str) -> click.Parameter:
+    if title and isinstance(parameter, TitledOption) and parameter.title == TitledOption.title:
+        parameter.title = title
+    return parameter
 
 
-def _titled(parameter: inspect.Parameter, title: str) -> inspect.Parameter:
-    """A parameter under a title in the help, unless it has one."""
-    kind, info = get_args(parameter.annotation)
-    if not title or info.rich_help_panel:
-        return parameter
-    shown = copy(info)
-    shown.rich_help_panel = title
-    return parameter.replace(annotation=Annotated[kind, shown])
-
-
-def _offered(name: str, hint: Any, default: Any) -> _Offered | None:
-    kind, *said = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-    part = next((one for one in said if isinstance(one, Part)), _ALL)
-    for one in said:
-        if isinstance(one, Option):
-            made = _switched(name, one, kind, default) if one.off else _option(name, one, kind, default)
-            return made._replace(parameters=[_titled(each, part.title) for each in made.parameters])
-        if isinstance(one, OptionInfo | ArgumentInfo):
-            return _parameter(name, hint, default)
+def _offered(name: str, hint: Any, default: Any, says: str | None) -> Offered | None:
+    kind, *marks = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    part = next((one for one in marks if isinstance(one, Part)), _ALL)
+    argument = next((one for one in marks if isinstance(one, Argument)), None)
+    option = next((one for one in marks if isinstance(one, Option)), None)
     if part.record is not None:
         return _changes(part, part.record)
-    if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and issubclass(kind, Arguments | Options):
+    if isinstance(kind, type) and issubclass(kind, Arguments | Options):
         return _offered_record(kind, part)
-    return None
+    if argument is not None:
+        return _parameter(name, kind, default, Option(says or argument.help), argument)
+    if option is None and says is None:
+        return None
+    made = _parameter(name, kind, default, option or Option(says or ""))
+    if option is not None and option.off:
+        off = _parameter(f"no_{name}", bool, False, Option(option.off))
+        on = made.value
+        made = Offered(
+            [*made.parameters, *off.parameters], lambda given: None if off.value(given) else on(given), {}
+        )
+    return made._replace(parameters=[_titled(one, part.title) for one in made.parameters])
 
 
-def _changes(part: Part, record: type[Options]) -> _Offered:
+def _changes(part: Part, record: type[Options]) -> Offered:
+    """The options of a record that are given, as a dictionary."""
     hints = get_type_hints(record)
     offered = {
-        part.prefix + name: _option(part.prefix + name, option, hints[name] | None, None)
+        part.prefix + name: _parameter(part.prefix + name, hints[name] | None, None, option)
         for name, option in described(record).items()
         if not part.names or name in part.names
     }
-    return _Offered(
-        [_titled(parameter, part.title) for one in offered.values() for parameter in one.parameters],
+    return Offered(
+        [_titled(one, part.title) for made in offered.values() for one in made.parameters],
         lambda given: {
-            name: found for name, one in offered.items() if (found := one.value(given)) is not None
+            name: value for name, made in offered.items() if (value := made.value(given)) is not None
         },
-    )
-
-
-def _switched(name: str, option: Option, kind: Any, default: Any) -> _Offered:
-    """An option that another one, such as `--no-near`, makes None."""
-    on = _option(name, option, kind, default)
-    off = _option(f"no_{name}", Option(option.off or ""), bool, False)
-    return _Offered(
-        on.parameters + off.parameters, lambda given: None if off.value(given) else on.value(given)
+        {},
     )
 
 
 def _parameter(
-    name: str, shown: Any, default: Any, to_python: Callable[[Any], Any] | None = None
-) -> _Offered:
-    start = inspect.Parameter.empty if default is msgspec.NODEFAULT else default
-    parameter = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=start, annotation=shown)
-
-    def value(given: dict[str, Any]) -> Any:
-        found = given.get(name, start)
-        for one in found if isinstance(found, list) else [found]:
-            if isinstance(one, Path):
-                check_ordinary(one)
-        return found if to_python is None else to_python(found)
-
-    return _Offered([parameter], value)
-
-
-def _numbers(flag: str, text: str | None) -> tuple[int, ...] | None:
-    return None if text is None else tuple(whole_numbers(text, flag))
-
-
-def _option(name: str, option: Option, kind: Any, default: Any) -> _Offered:
+    name: str, kind: Any, default: Any, option: Option, argument: Argument | None = None
+) -> Offered:
+    """An option or argument for a field; what the command line has no type for is a text, which the record checks."""
     flag = "--" + name.rstrip("_").replace("_", "-")
-    to_python: Callable[[Any], Any] | None = None
-    if any(get_origin(one) is tuple for one in (kind, *get_args(kind))):
-        to_python = partial(_numbers, flag)
-        kind = str if default is not None else str | None
-        default = None if default is None else ",".join(map(str, default))
-    elif kind is Any:
-        kind = str
-    elif (kind is bool and default is True) or kind == bool | None:
-        flag += f"/--no-{flag[2:]}"
-    elif any(get_origin(one) is Literal for one in (kind, *get_args(kind))):
-        kind = str if default is not None else str | None  # the record says which there are
+    required, to_python = default is msgspec.NODEFAULT, _as_it_is
+    default = None if required else default
+    either = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    first = next(one for one in either if one is not NoneType)
+    many = get_origin(first) is list
+    if many:
+        [first] = get_args(first)
+        to_python = _listed
+    shown: dict[str, Any] = {"type": str, **({"required": True} if required else {"default": default})}
+    if get_origin(first) is tuple:
+        to_python = partial(whole_numbers, option=flag)
+        shown["default"] = None if default is None else ",".join(map(str, default))
     elif option.in_bytes:
         to_python = partial(bytes_in, option=flag)
-        kind, default = str, size_in_words(default)
-    shown = Annotated[kind, typer.Option(flag, *SHORT.get(name, ()), help=option.help, min=option.least)]
-    return _parameter(name, shown, default, to_python)
+        shown["default"] = size_in_words(default)
+    elif first is bool:
+        flag += f"/--no-{flag[2:]}" if default is True or kind is not bool else ""
+        shown["type"] = bool
+        shown["is_flag"] = True
+    elif first is int:
+        shown["type"] = click.INT if option.least is None else click.IntRange(min=option.least)
+    elif first in (float, Path):
+        shown["type"] = click.FLOAT if first is float else click.Path(path_type=Path)
+    parameter: click.Parameter
+    if argument is not None:
+        metavar = argument.metavar or f"{name.upper()}..." * many or None
+        parameter = ShownArgument(
+            name, option.help, metavar=metavar, nargs=-1 if many else 1, **{"required": False} | shown
+        )
+    else:
+        names = [name, flag, *SHORT.get(name, ())]
+        parameter = TitledOption(names, help=option.help, multiple=many, show_default=True, **shown)
+
+    def value(given: dict[str, Any]) -> Any:
+        found = given.get(name, shown.get("default"))
+        for one in found if isinstance(found, list | tuple) else [found]:
+            if isinstance(one, Path):
+                check_ordinary(one)
+        return None if found is None else to_python(found)
+
+    return Offered([parameter], value, {})
 
 
-def whole_numbers(text: str, option: str) -> list[int]:
-    """A list such as "1,4,16" from the command line.
+def _as_it_is(found: Any) -> Any:
+    return found
+
+
+def _listed(found: tuple[Any, ...]) -> list[Any] | None:
+    return list(found) or None
+
+
+def whole_numbers(text: str, option: str) -> tuple[int, ...]:
+    """Numbers such as "1,4,16" from the command line.
 
     >>> whole_numbers("1,4,16", "--repeat")
-    [1, 4, 16]
+    (1, 4, 16)
     """
     try:
-        return [int(part) for part in text.split(",")]
+        return tuple(int(part) for part in text.split(","))
     except ValueError:
         raise InputError(
             f"{option} takes whole numbers with commas between, such as 1,4,16, got {text!r}"

@@ -12,11 +12,11 @@ import numpy as np
 
 from coalmine.audits.exposure.estimators import BOUNDED, EXACT, GUIDED, SPLITTING
 from coalmine.audits.exposure.ranked import SCORED_UP_TO
-from coalmine.audits.exposure.results import duration
 from coalmine.audits.exposure.splitting import expected_scores
 from coalmine.engines.courses import Course, CourseStep, one_result
 from coalmine.engines.units import Arrays, Running, Unit
 from coalmine.errors import NoNumberError
+from coalmine.progress import duration
 from coalmine.search.walks.enumeration import enumerate_members, walked_costs
 from coalmine.search.walks.frontier import Frontier
 from coalmine.search.walks.members import Members

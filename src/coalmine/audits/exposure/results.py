@@ -109,18 +109,6 @@ class FormatFacts(msgspec.Struct, frozen=True, kw_only=True):
         return self.why != ASKED_FOR
 
 
-def duration(seconds: float) -> str:
-    """A time in words.
-
-    >>> duration(642.0), duration(120.0), duration(60.0), duration(3.0)
-    ('10.7 minutes', '2 minutes', '1 minute', '3 seconds')
-    """
-    if seconds < 60:
-        return f"{seconds:.2g} seconds"
-    minutes = round(seconds / 60, 1)
-    return f"{minutes:,g} {'minute' if minutes == 1 else 'minutes'}"
-
-
 class Exposures(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The exposure of every canary in the order of the manifest, with what it rests on; the content of exposure.json.
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 
-from coalmine.audits.exposure.results import duration
 from coalmine.audits.runs import read_runs
 from coalmine.audits.whole.records import REVIEWS, Review, ReviewOptions, Speeds, StepRecord
 from coalmine.audits.whole.steps import STEPS, AuditStep, Plan, StepRun
@@ -29,7 +28,7 @@ from coalmine.engines.engine import Engine, open_engine
 from coalmine.engines.scheduling import PooledEngine
 from coalmine.errors import InputError, MissingExtraError, ModelError, ModelOutputError, NotMeasurableError
 from coalmine.models.options import LoadOptions
-from coalmine.progress import Progress, Silent
+from coalmine.progress import Progress, Silent, duration
 from coalmine.reports.page.html import report_page
 from coalmine.storage.directories import sole_use
 from coalmine.storage.files import check_places, no_empty_directory, write_bytes

@@ -23,7 +23,7 @@ STEPS_TABLE = Table[StepRecord](
         Column("step", lambda one: one.title),
         Column("outcome", lambda one: _WORDS[one.status]),
         Column("what was asked", lambda one: one.size),
-        Column("because", lambda one: one.why or one.cut),
+        Column("because", lambda one: one.why or one.cut, short=""),
         Column("planned (s)", lambda one: round(one.expected_seconds)),
         Column("took (s)", lambda one: None if one.seconds is None else round(one.seconds)),
     )
