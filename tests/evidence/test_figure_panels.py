@@ -46,7 +46,6 @@ def contrast(one, other):
 
 PER_FORMAT = (
     "exposure-by-repetitions",
-    "log-perplexity",
     "exposure-and-extraction",
     "exposure-during-training",
     "roc",

@@ -104,8 +104,6 @@ def test_figures_show_what_was_measured(run):
     bits = {result.canary_id: result.exposure for result in run.first(EXPOSURES).results}
     assert {row[0]: row[4] for row in rows} == pytest.approx(bits, abs=1e-4)
     assert [row[4] for row in rows] == sorted((row[4] for row in rows), reverse=True)
-    # The exact ranking scored all 10,000 members.
-    assert sum(row[3] for row in figures["log-perplexity"].table) == 10_000
 
 
 @pytest.fixture(scope="module")

@@ -29,11 +29,7 @@ def framed(model: Model, canaries: CanarySet, *, writes: bool = False) -> Model:
     frame = canaries.frame
     if frame is None:
         return model
-    found = _in_frame(model, frame)
-    # Local models have their template at hand, and check it against the texts.
-    check = getattr(found, "check_contents", None)
-    if check is not None:
-        check([text for _, _, text in canaries.named_texts()])
+    found = _in_frame(model, frame, [text for _, _, text in canaries.named_texts()])
     return _prompted(found) if writes else found
 
 
@@ -49,11 +45,7 @@ def in_conversation(model: Model, texts: Sequence[str]) -> Model:
     """
     if "frame" in model.describe() or not converses(model):
         return model
-    found = _in_frame(model, frame_of("messages", "assistant"))
-    check = getattr(found, "check_contents", None)
-    if check is not None:
-        check(texts)
-    return _prompted(found)
+    return _prompted(_in_frame(model, frame_of("messages", "assistant"), texts))
 
 
 def asked_as(description: Mapping[str, Any]) -> str | None:
@@ -71,11 +63,7 @@ def framed_again(model: Model, description: Mapping[str, Any]) -> Model:
     """The model in the frame of a result, by the description of the model in it; the model itself where it had none."""
     if "frame" not in description:
         return model
-    try:
-        frame = msgspec.convert(description["frame"], Frame)
-    except msgspec.ValidationError as error:
-        raise InputError(f"the frame of the result is damaged ({error}); measure again") from None
-    found = _in_frame(model, frame)
+    found = _in_frame(model, msgspec.convert(description["frame"], Frame))
     return found if found.describe().get("context") == description.get("context") else _prompted(found)
 
 
@@ -102,13 +90,18 @@ def frame_obstacle(model: Model, canaries: CanarySet) -> str | None:
     return None
 
 
-def _in_frame(model: Model, frame: Frame) -> Model:
+def _in_frame(model: Model, frame: Frame, texts: Sequence[str] = ()) -> Model:
     if not isinstance(model, ChatModel):
         raise NotMeasurableError(
             f"these canaries are {frame.role} turns of conversations, and {model.name!r} cannot be asked about conversations; audit a chat "
             "model of transformers or a chat endpoint, or plant plain texts"
         )
-    return model.in_frame(frame)
+    found: Model = model.in_frame(frame)
+    # Local models have their template at hand, and check it against the texts.
+    check = getattr(found, "check_contents", None)
+    if check is not None and texts:
+        check(texts)
+    return found
 
 
 def _prompted(model: Model) -> Model:

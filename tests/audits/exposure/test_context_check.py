@@ -2,11 +2,8 @@
 
 import pytest
 
-from coalmine import Canary, CanarySet, Format
-from coalmine.audits.exposure.context_check import _matters, _texts
+from coalmine.audits.exposure.measuring import _matters
 from coalmine.statistics.roc import PairedAreas
-
-FORM = Format("pin {digits:4}")
 
 
 @pytest.mark.parametrize(
@@ -23,25 +20,3 @@ def test_a_context_matters_where_canaries_stand_out_and_the_areas_differ_beyond_
     first, second, error, matters
 ):
     assert _matters(PairedAreas(first, second, error, 0.9)) == matters
-
-
-def canaries(times, withheld=3, references=5):
-    texts = iter(FORM.sample(len(times) + withheld + references, seed=1, replace=False))
-    listed = [
-        Canary(canary_id=f"c{place}", format_id="f0", text=next(texts), repetitions=one, planted=True)
-        for place, one in enumerate(times)
-    ]
-    listed += [
-        Canary(canary_id=f"w{place}", format_id="f0", text=next(texts), repetitions=1, planted=False)
-        for place in range(withheld)
-    ]
-    return CanarySet(listed, {"f0": FORM}, references={"f0": list(texts)})
-
-
-def test_canaries_of_every_number_of_copies_take_turns_the_most_repeated_first():
-    chosen = canaries([1, 1, 1, 4, 4, 16])
-    planted, others = _texts(chosen, "f0")
-    named = {one.text: one.canary_id for one in chosen}
-    assert [named[text] for text in planted] == ["c5", "c3", "c0", "c4", "c1", "c2"]
-    assert [named.get(text) for text in others] == ["w0", "w1", "w2", *[None] * 5]
-    assert _texts(chosen, "another") == ([], [])

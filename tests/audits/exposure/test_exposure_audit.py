@@ -68,39 +68,14 @@ def test_order_and_identity_are_kept():
         assert result.rank == exact_ranks(model, both.format_of(canary), [canary.text])[0]
 
 
-def test_a_canary_that_beats_every_sample_is_a_bound_and_not_a_number():
-    form = Format("{digits:9}")
-    canaries = canaries_of(form, planted=1)
-    model = ScriptedModel(DIGITS, memory={canaries[0].text: 0.5})
-    (result,) = expose(model, canaries, method="sampled", samples=500)
-    assert result.exposure is None
-    assert result.estimate.status == "lower_bound"
-    assert 6 < result.interval[0] < 9
-    assert result.interval[1] == pytest.approx(math.log2(10**9))
-    assert "at least" in result.estimate.statement
-
-
-@pytest.mark.parametrize("method", ["sampled", "references", "extrapolated"])
+@pytest.mark.parametrize("method", ["sampled", "references"])
 def test_estimates_agree_with_the_exact_exposure(method):
-    model = random_model("lstm")
-    form = Format("{digits:5}")
-    canaries = canaries_of(form, planted=30, references=2000)
+    model, canaries = random_model("lstm"), canaries_of(Format("{digits:5}"), planted=30, references=2000)
     exact = expose(model, canaries, method="exact")
     estimated = expose(model, canaries, method=method, samples=4000)
-    inside = [
-        estimate.interval[0] <= truth.exposure <= estimate.interval[1]
-        for truth, estimate in zip(exact, estimated, strict=True)
-    ]
-    if method == "extrapolated":
-        # A curve is not the truth: the fit is tested, and within it the numbers are close where the bulk is.
-        close = [
-            abs(e.exposure - t.exposure) < 0.75
-            for t, e in zip(exact, estimated, strict=True)
-            if t.exposure < 6
-        ]
-        assert np.mean(close) > 0.9
-    else:
-        assert np.mean(inside) >= 0.85
+    pairs = zip(exact, estimated, strict=True)
+    inside = [one.interval[0] <= truth.exposure <= one.interval[1] for truth, one in pairs]
+    assert np.mean(inside) >= 0.85
 
 
 @pytest.mark.parametrize("one", ESTIMATORS, ids=lambda one: one.name)
@@ -159,7 +134,7 @@ def test_results_on_disk(tmp_path):
     assert [result.canary_id for result in document.results] == [canary.canary_id for canary in canaries]
     assert canaries[0].text not in (tmp_path / "one" / "exposure.json").read_text()
     table = pq.read_table(tmp_path / "one" / "scores.parquet")
-    assert table.num_rows == 1000 + 20 + 4  # all members, and again the references and the canaries
+    assert table.num_rows == 1000 + 4  # all members, and again the canaries
     place = table.column("index").to_pylist().index(str(form.index(canaries[0].text)))
     bits = table.column("log_perplexity_bits").to_pylist()[place]
     assert bits == pytest.approx(model.log_perplexity_bits(canaries[0].text))

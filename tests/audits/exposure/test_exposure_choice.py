@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from coalmine import Canary, CanarySet, Format, expose
-from coalmine.audits.exposure.choice import _rate, choose
+from coalmine.audits.exposure.measuring import _rate, choose
 from coalmine.models import ScriptedModel
 from coalmine.search.walks.members import Members
 from models.random_networks import random_model
@@ -118,7 +118,7 @@ def test_a_run_that_was_stopped_takes_the_same_method_whatever_the_clock_says_no
     canaries = CanarySet.of(SIX, SIX.sample(2, 1, replace=False))
 
     def exposures(tick, **options):
-        monkeypatch.setattr("coalmine.audits.exposure.choice.time.perf_counter", Ticking(tick))
+        monkeypatch.setattr("coalmine.audits.exposure.measuring.time.perf_counter", Ticking(tick))
         return expose(model, canaries, samples=500, resume=tmp_path, budget=200, **options)
 
     with pytest.raises(KeyboardInterrupt):

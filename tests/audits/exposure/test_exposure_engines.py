@@ -4,14 +4,13 @@ import pytest
 import torch
 
 from audits.exposure.deadly_model import Deadly, Elsewhere
-from coalmine import Canary, CanarySet, Format, ScriptedModel, expose, plant, train
+from coalmine import Canary, CanarySet, Format, ScriptedModel, expose
 from coalmine.audits.exposure.estimators import ESTIMATORS
-from coalmine.corpus import write_embedded_corpus
 from coalmine.engines import ledger
 from coalmine.engines.engine import open_engine
 from coalmine.engines.ledger import Ledger
 from coalmine.errors import InputError
-from coalmine.models import from_transformers, load_model
+from coalmine.models import from_transformers
 from models.tiny_transformers import byte_level, tiny
 
 FORMATS = ["my pin is {digits:3}", "the code: {re:[0-2]}{digits:3}"]
@@ -27,26 +26,15 @@ def engine():
 
 
 @pytest.fixture(scope="module")
-def planted(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("planted")
-    write_embedded_corpus(folder / "corpus.txt", 4_000)
-    with open(folder / "corpus.txt", "a", encoding="utf-8") as lines:
-        lines.write("0123456789: the code\n" * 3)  # every character of the formats
-    plant(
-        folder / "corpus.txt",
-        FORMATS,
-        out=folder / "planted",
-        repeat=(1, 8),
-        canaries=1,
-        references=70,
-    )
-    return folder / "planted"
-
-
-@pytest.fixture(scope="module")
-def trained(planted):
-    train(planted, out=planted.parent / "model", hidden=12, embedding=8, batch_size=24, window=32, epochs=1)
-    return load_model(planted.parent / "model")
+def planted():
+    forms = {f"f{place}": Format(template) for place, template in enumerate(FORMATS)}
+    drawn = {name: form.sample(72, seed=6, replace=False) for name, form in forms.items()}
+    canaries = [
+        Canary(canary_id=f"{name}-{place}", format_id=name, text=texts[place], repetitions=1, planted=True)
+        for name, texts in drawn.items()
+        for place in range(2)
+    ]
+    return CanarySet(canaries, forms, references={name: texts[2:] for name, texts in drawn.items()})
 
 
 @pytest.fixture(scope="module")
@@ -65,11 +53,9 @@ def saved(exposures, folder):
 
 
 @pytest.mark.parametrize("method", [one.name for one in ESTIMATORS])
-@pytest.mark.parametrize("which", ["trained", "gpt2"])
-def test_every_method_gives_the_same_bytes_on_every_engine(method, which, engine, planted, tmp_path, request):
-    model = request.getfixturevalue(which)
+def test_every_method_gives_the_same_bytes_on_every_engine(method, engine, planted, gpt2, tmp_path):
     here, there = (
-        saved(expose(model, planted, method=method, engine=one, **options_of(method)), tmp_path / name)
+        saved(expose(gpt2, planted, method=method, engine=one, **options_of(method)), tmp_path / name)
         for name, one in (("here", None), ("there", engine))
     )
     assert here == there

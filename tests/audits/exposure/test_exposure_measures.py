@@ -56,9 +56,14 @@ CORPUS = PlantedCorpus(
             "found",
             "222222222222..., and the model was trained on 999999999999...",
         ),
-        (CORPUS, {}, "not_tested", "neither the model nor a training.json says"),
-        (None, {"trained_on_sha256": "2" * 64}, "not_tested", "does not say which corpus was planted"),
-        ("absent", {}, "not_tested", "the canaries.json was not given"),
+        (CORPUS, {}, "not_tested", "neither the model nor a training.json says its data"),
+        (
+            None,
+            {"trained_on_sha256": "2" * 64},
+            "not_tested",
+            "no canaries.json says which corpus was planted",
+        ),
+        ("absent", {}, "not_tested", "was not checked"),
     ],
 )
 def test_whether_the_model_was_trained_on_the_planted_corpus(corpus, model, status, says):
@@ -74,8 +79,6 @@ def test_results_of_other_canaries_weights_and_templates_do_not_belong_together(
     assert not found(made.run_of(one, one), "data.apart")
     other = made.document([made.result("a", exactly())], manifest="cd" * 32)
     assert "about other canaries" in found(made.run_of(one, other), "data.apart")[0].evidence
-    strange = made.run_of(one, searches={"s": ({}, made.verified([made.came("x")]))})
-    assert "such as x" in found(strange, "data.apart")[0].evidence
     chat = [
         made.document([made.result("a", exactly())], model={"chat_template_sha256": name}) for name in "ab"
     ]

@@ -11,7 +11,7 @@ import torch
 from coalmine import CanarySet, Format, ScriptedModel, expose
 from coalmine.audits.exposure.results import RESULTS_FILE
 from models.random_networks import random_model
-from oracles import brute_force_ranks, exact_ranks
+from oracles import brute_force_ranks
 from waiting import wait_until
 
 DIGITS = "0123456789"
@@ -29,22 +29,6 @@ def test_bounded_ranks_equal_brute_force(architecture):
     results = expose(model, canaries, method="bounded")
     assert [result.rank for result in results] == brute_force_ranks(model, form, [c.text for c in canaries])
     assert {result.estimate.confidence for result in results} == {None}
-
-
-@pytest.mark.parametrize("budget", [1, 20, 60, 100])
-def test_bounds_hold_when_the_budget_ends(budget):
-    model = random_model("lstm", dtype=torch.float64)
-    form = Format("pin {digits:3}")
-    canaries = canaries_of(form)
-    truth = expose(model, canaries, method="exact")
-    for bounded, exact in zip(expose(model, canaries, method="bounded", budget=budget), truth, strict=True):
-        low, high = bounded.interval
-        assert low - 1e-9 <= exact.exposure <= high + 1e-9
-        if bounded.exposure is None:
-            assert bounded.estimate.status == "lower_bound"
-            assert bounded.rank is None
-        else:
-            assert bounded.rank == exact.rank
 
 
 @pytest.mark.parametrize("budget", [1, 50, 10_000])
@@ -139,17 +123,3 @@ def test_guided_draws_are_the_same_with_less_memory(architecture):
         return [result.exposure for result in found.results]
 
     assert exposures(memory=50_000) == pytest.approx(exposures(), abs=1e-9)
-
-
-def test_draws_of_which_none_counts_give_bounds_and_no_value():
-    form = Format("{digits:5}")
-    model = ScriptedModel(DIGITS, frequencies={"3": 2, "5": 3})
-    # Six members cost no more, and ten draws meet none of them.
-    canaries = CanarySet.of(form, ["55553"])
-    rank = exact_ranks(model, form, ["55553"])[0]
-    (result,) = expose(model, canaries, method="guided", budget=1, samples=10, seed=2)
-    estimate = result.estimate
-    assert (estimate.status, estimate.value, estimate.effective_n) == ("lower_bound", None, 0.0)
-    assert estimate.low <= math.log2(form.size / rank) <= estimate.high
-    assert "no draw was as unsurprising" in estimate.warnings[0]
-    assert result.estimate.text().startswith("at least")

@@ -35,25 +35,14 @@ def canaries():
     return CanarySet(listed, {"f0": form}, references={"f0": form.sample(40, seed=6, replace=False)})
 
 
-def test_a_table_of_exact_exposures(canaries):
+def test_a_table_of_exposures_and_what_it_means(canaries):
     model = ScriptedModel("pin " + DIGITS, memory={canaries[1].text: 0.5}, frequencies={"1": 9})
     results = expose(model, canaries)
-    shown = printed(exposure_table(results))
-    title, *rows = shown.splitlines()
+    title, *rows = printed(exposure_table(results)).splitlines()
     assert title == "Format: pin {digits:3}"
     assert [line.split()[0] for line in rows] == ["canary", "often", "once", "never"]
     assert ["often", "16", "9.97", "9.97", "1", "exact"] in [line.split() for line in rows]
-    words = exposure_in_plain_words(results)
-    assert words[0].startswith("Never trained on: median exposure")
-    assert words[2] == (
-        "Trained on 16 times: median exposure 10.0 bits, and it is the model's first guess among all possible secrets: "
-        "extractable."
-    )
-
-
-def test_a_bound_is_shown_as_a_bound(canaries):
-    model = ScriptedModel("pin " + DIGITS, memory={canaries[1].text: 0.5}, frequencies={"1": 9})
-    results = expose(model, canaries, method="sampled", samples=50)
-    assert "at least 3.81" in printed(exposure_table(results))
-    often = [line for line in exposure_in_plain_words(results) if "16 times" in line]
-    assert often[0].startswith("Trained on 16 times: median exposure at least 3.8 bits")
+    bounds = expose(model, canaries, method="sampled", samples=50)
+    assert "at least 3.81" in printed(exposure_table(bounds))
+    often = [line for line in exposure_in_plain_words(bounds) if "16 times" in line]
+    assert "median exposure at least 3.8 bits where guessing gives 1" in often[0]

@@ -14,7 +14,6 @@ from coalmine.audits.exposure.chance import (
     judged,
     places_of,
 )
-from coalmine.audits.extraction.report import measures
 from coalmine.statistics import shared_order_test
 from reports import verdict_parts as made
 
@@ -55,11 +54,6 @@ def test_one_canary(estimate, p_value, low, high, in_space, known):
     assert found.group == ("f0", 4)
     (same,) = judged(made.document([made.result("c", estimate)]))
     assert same == found._replace(result=same.result)
-
-
-def test_what_has_no_number_takes_no_part():
-    assert group_test([one(exactly(3.0)), one(made.unknown())]).p_value == pytest.approx(1 / 8)
-    assert group_test([one(made.unknown())]) == group_test([]) == (1.0, 1)
 
 
 @pytest.mark.parametrize("recited", [2, 5])
@@ -168,16 +162,3 @@ def test_exposure_and_search_of_one_canary_are_one_question():
     assert p_value(exactly(5.0), 3, times=0) == {}
     assert p_value(exactly(5.0), times=1) == {"a": 1 / 32}
     assert p_value(made.unknown(), 3, times=1) == {"a": 3 / 1000}
-
-
-def test_how_many_came_out_is_binomial():
-    def came_out(*canaries, size):
-        found = measures(made.run_of(searches=searched(*canaries, size=size)))
-        return [one.p_value for one in found if one.key == "extraction.format" and one.p_value is not None]
-
-    canaries = [made.came("a", 3), made.came("b", 4), made.came("c"), made.came("e", 1, times=1)]
-    # Three or four of four, each with a probability of a quarter.
-    assert came_out(*canaries, size=40) == [pytest.approx(4 * 0.25**3 * 0.75 + 0.25**4)]
-    # All members of a space come out of any model; more than there are come out of none.
-    assert came_out(made.came("a", 3), size=10) == [1.0]
-    assert came_out(made.came("a", 3), size=9) == []

@@ -80,8 +80,6 @@ def test_the_other_formats_are_measured_as_they_would_be_alone(canaries):
 def test_where_no_format_can_be_measured_the_first_reason_is_raised():
     with pytest.raises(NotMeasurableError, match="no references for format pin"):
         expose(MODEL, canaries_of({"f0": PIN, "f1": CODE}, references=()), method="references")
-    with pytest.raises(NotMeasurableError, match="no references for format pin"):
-        expose(MODEL, canaries_of({"f0": PIN}, references=()), method="references")
 
 
 def test_canaries_that_cannot_even_be_scored_have_no_number_at_all(tmp_path):

@@ -53,7 +53,7 @@ def resolution_that_is_measured_once(truth, monkeypatch):
             truth.resolutions.append(measure_resolution(*asked))
         return truth.resolutions[0]
 
-    monkeypatch.setattr("coalmine.audits.exposure.question.measure_resolution", measured)
+    monkeypatch.setattr("coalmine.audits.exposure.ranked.measure_resolution", measured)
 
 
 def estimates_over_seeds(truth, canaries, **options):
@@ -94,13 +94,6 @@ def test_intervals_hold_and_ranks_are_unbiased_where_canaries_are_measured_toget
 def test_intervals_hold_and_ranks_are_unbiased_for_a_canary_alone(truth, place):
     values, lows, highs = estimates_over_seeds(truth, truth.canaries(place), samples=150, budget=1)
     check(truth, [place], values, lows, highs)
-
-
-@pytest.mark.parametrize("method", ["exact", "bounded", "guided"])
-def test_whatever_proves_a_rank_proves_the_one_that_counting_gives(truth, method):
-    results = expose(truth.model, truth.canaries(), method=method, budget=truth.form.size)
-    assert [result.rank for result in results] == truth.ranks
-    assert [result.exposure for result in results] == pytest.approx(truth.exposures().tolist(), abs=1e-9)
 
 
 def test_a_small_budget_gives_bounds_that_hold_and_narrow(truth):

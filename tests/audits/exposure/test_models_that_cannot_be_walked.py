@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from coalmine import Canary, CanarySet, Format, expose, extract
-from coalmine.errors import InputError, NotMeasurableError
+from coalmine.errors import NotMeasurableError
 from models.random_networks import random_model
 from oracles import brute_force_bits
 
@@ -65,10 +65,3 @@ def test_a_model_that_only_writes_is_prompted(model):
         extract(writer, PIN)
     with pytest.raises(NotMeasurableError, match="does not give the probability"):
         expose(writer, CanarySet([], {"f0": PIN}))
-
-
-def test_a_prompt_needs_a_model_that_writes_and_a_beginning(model):
-    with pytest.raises(NotMeasurableError, match="scores texts and writes none; use the search method"):
-        extract(OnlySome(model, "score"), PIN, method="prompt")
-    with pytest.raises(InputError, match=r"'{digits:3}' begins with the secret; give one"):
-        extract(model, "{digits:3}", method="prompt")

@@ -106,9 +106,9 @@ def test_references_without_a_number_are_left_out():
     scored = [text for text in CANARIES.references["f0"] if not text.startswith("pin 6")]
     assert {one.estimate.n for one in found} == {len(scored)}
     assert all("have no number by this model" in one.estimate.warnings[0] for one in found)
-    exact = expose(poisoned("pin 6"), CANARIES, method="exact")
-    assert [len(one.indices) for one in exact.candidates if one.kind == "reference"] == [len(scored)]
-    assert "references of pin {digits:3} could not be scored" in " ".join(exact.warnings)
+    bounded = expose(poisoned("pin 6"), CANARIES, method="bounded")
+    assert [len(one.indices) for one in bounded.candidates if one.kind == "reference"] == [len(scored)]
+    assert "references of pin {digits:3} could not be scored" in " ".join(bounded.warnings)
 
 
 def test_the_gate_says_what_is_missing_and_membership_goes_on(tmp_path):
@@ -124,12 +124,6 @@ def test_the_gate_says_what_is_missing_and_membership_goes_on(tmp_path):
     found = membership(tmp_path / "exposure")
     assert [one.in_count for one in found.populations] == [2]
     assert any("that have no score, 1 of 4" in one for one in found.warnings)
-    found.save(tmp_path / "membership")
-    judged = check(
-        read_run(tmp_path), parse_policy("require = ['membership']\n[membership]\nauc_at_most = 1.0\n")
-    )
-    assert "membership has scores of 2 of 3 canaries of it" in " ".join(one.evidence for one in judged.rules)
-    assert judged.exit_code != 0
 
 
 def test_where_nothing_has_a_number_it_is_one_sentence():

@@ -28,9 +28,6 @@ from coalmine.storage.files import PRIVATE, sha256_of_file, whole_file
 if TYPE_CHECKING:
     from coalmine.audits.exposure.results import ExposureResult, Exposures, FormatFacts
 
-# A few bytes of Parquet can encode any number of rows; `expose` never writes as many as these.
-MOST_ROWS = 100_000_000
-
 
 class CandidateScores(NamedTuple):
     """Scores of members of a format that canaries were compared with."""
@@ -91,8 +88,6 @@ def read_candidates(path: Path, *, indices: bool = True) -> list[CandidateScores
     try:
         # By its bytes, because a path that is not UTF-8 is not text to pyarrow.
         with pa.OSFile(os.fsencode(path)) as source, pq.ParquetFile(source) as file:
-            if file.metadata.num_rows > MOST_ROWS:
-                raise _damaged(path, f"it claims to have {file.metadata.num_rows:,} rows")
             table = file.read(columns=names)
         table.validate(full=True)
         bits = numpy_column(table["log_perplexity_bits"].cast(pa.float64()))

@@ -14,6 +14,7 @@ context of its own; there, what is most probable of it and of its own references
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -268,35 +269,24 @@ def extracted_canaries(run: Run) -> set[str]:
 
 def places_of(run: Run, located: Located[Verified]) -> list[FoundPlace]:
     """The canaries of one verified.json; without memorization one is among the first k of |R| with probability k / |R|."""
-    sizes = _sizes(run, located)
-    fewest = min(sizes.values(), default=None)
-    document = run.first(EXPOSURES)
-    formats = {result.canary_id: result.format_id for result in (document.results if document else ())}
-    formats |= {canary.canary_id: canary.format_id for canary in run.canaries or ()}
-    found = []
-    for one in located.document.canaries:
-        size = sizes.get(one.format_id or formats.get(one.canary_id, ""), fewest)
-        if not one.extracted:
-            p_value = 1.0
-        elif size is None:
-            # It came out, and nothing says that the space is small.
-            p_value = 0.0
-        else:
-            p_value = min(1.0, (one.place or 1) / size)
-        found.append(FoundPlace(one.canary_id, one.repetitions, one.place, p_value))
-    return found
-
-
-def _sizes(run: Run, located: Located[Verified]) -> dict[str, int]:
-    """The sizes of formats, by id."""
-    beside = {
+    manifest, document = run.canaries, run.first(EXPOSURES)
+    formats = {} if document is None else {one.canary_id: one.format_id for one in document.results}
+    formats |= {canary.canary_id: canary.format_id for canary in manifest or ()}
+    # The searches beside it know the sizes of their formats; else the exposures, or the manifest.
+    sizes = {
         one.path.stem.removeprefix("extraction-"): int(one.document.size)
         for one in run.all(EXTRACTIONS)
         if one.path.parent == located.path.parent
     }
-    if beside:
-        return beside
-    document = run.first(EXPOSURES)
-    if document is not None:
-        return {facts.format_id: int(facts.size) for facts in document.formats}
-    return {} if run.canaries is None else {name: form.size for name, form in run.canaries.formats.items()}
+    if not sizes and document is not None:
+        sizes = {facts.format_id: int(facts.size) for facts in document.formats}
+    elif not sizes and manifest is not None:
+        sizes = {name: form.size for name, form in manifest.formats.items()}
+    found = []
+    for one in located.document.canaries:
+        # One that came out counts in full where nothing says that its space is small.
+        fewest = min(sizes.values(), default=math.inf)
+        size = sizes.get(one.format_id or formats.get(one.canary_id, ""), fewest)
+        p_value = min(1.0, (one.place or 1) / size) if one.extracted else 1.0
+        found.append(FoundPlace(one.canary_id, one.repetitions, one.place, p_value))
+    return found

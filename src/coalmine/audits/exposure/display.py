@@ -1,20 +1,13 @@
-"""Tables, sentences and figures of exposure, with an interval for every number.
-
-The figures are after Figures 1, 3, 4 and 6 of The Secret Sharer: Evaluating and Testing Unintended Memorization in Neural Networks,
-Carlini, Liu, Erlingsson, Kos and Song, 2019, arXiv:1802.08232.
-"""
+"""Tables, sentences and the figure of exposure, with an interval for every number."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from statistics import median
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from coalmine.audits.exposure.candidate_scores import CandidateScores, read_candidates
-from coalmine.audits.exposure.results import EXPOSURES, ExposureResult, Exposures, scores_beside
+from coalmine.audits.exposure.results import ASKED_FOR, EXPOSURES, ExposureResult, Exposures
 from coalmine.corpus.planting.manifest import MANIFESTS
 from coalmine.evidence.charts import Axis, Chart, Marks, Rows, copies_colors, intervals, rounded, thinned
 from coalmine.evidence.run import Run
@@ -28,19 +21,12 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 FIGURE_ID = "exposure-by-repetitions"
-# Secrets of one kind that a table of the terminal shows.
+# Secrets that a table of the terminal shows.
 MOST_SECRETS = 20
 # More points than this cannot be distinguished, and make the page slow.
 MOST_POINTS = 2_000
 # Without memorization, 95 of 100 canaries stay below this many bits.
 GUESSING_BITS = math.log2(20)
-BINS, MOST_LINES = 60, 60
-# Scores that represent their format, and what they are. Guided draws are not here: they were drawn for their scores.
-_UNIFORM = {
-    "member": "All {:,} members",
-    "sample": "{:,} members drawn at random",
-    "reference": "{:,} references",
-}
 
 
 def names_of_formats(run: Run) -> FormatNames:
@@ -87,24 +73,15 @@ def most_exposed_first(document: Exposures) -> list[ExposureResult]:
     )
 
 
-def exposure_table(results: Exposures, texts: Mapping[str, str] | None = None) -> Group:
-    """A table per format, or per kind of secrets, of those that are most exposed; `texts` are shown only if the user asked for them."""
+def exposure_table(results: Exposures, texts: Mapping[str, str] | None = None) -> RenderableType:
+    """A table per format, or of the most exposed secrets; `texts` are shown only if the user asked for them."""
     names = format_names(results.formats)
-    table, what = canary_table(names, texts, "secret" if results.natural else "canary"), "Format"
+    table = canary_table(names, texts, "secret" if results.natural else "canary")
     if results.natural:
-        what = "Kind"
-        kinds = grouped((str(one.kind), one) for one in most_exposed_first(results))
-        rows = {
-            kind
-            if len(some) <= MOST_SECRETS
-            else f"{kind} (the {MOST_SECRETS} most exposed of {len(some):,})": some[:MOST_SECRETS]
-            for kind, some in kinds.items()
-        }
-    else:
-        ordered = sorted(results, key=lambda one: -one.repetitions)
-        rows = grouped((names[one.format_id], one) for one in ordered)
+        return table.terminal(most_exposed_first(results)[:MOST_SECRETS], reveal=texts is not None)
+    rows = grouped((names[one.format_id], one) for one in sorted(results, key=lambda one: -one.repetitions))
     return under_names(
-        what, {name: table.terminal(some, reveal=texts is not None) for name, some in rows.items()}
+        "Format", {name: table.terminal(some, reveal=texts is not None) for name, some in rows.items()}
     )
 
 
@@ -124,7 +101,7 @@ def remarks_in_words(results: Exposures) -> list[str]:
     lines = [
         f"Method for {visible(names[one.format_id])}: {one.method}, because {visible(one.why)}."
         for one in results.formats
-        if one.is_automatic and not results.natural
+        if one.why != ASKED_FOR and not results.natural
     ]
     about = [
         (("Not measured", one.estimate.statement), one.canary_id)
@@ -139,34 +116,24 @@ def remarks_in_words(results: Exposures) -> list[str]:
 
 
 def exposure_in_plain_words(results: Exposures) -> list[str]:
-    """What the exposures mean for each format, from never trained on to most repeated; a bound is called a bound."""
+    """What the exposures mean, from never trained on to most repeated; a bound is called a bound."""
     names, lines = format_names(results.formats), []
     ordered = sorted(results, key=lambda one: one.repetitions)
     for (format_id, times), group in grouped(
         ((one.format_id, one.repetitions), one) for one in ordered
     ).items():
-        trained = f"Trained on {times_in_words(times)}" if times else "Never trained on"
-        if len(results.formats) > 1:
-            trained = f"{visible(names[format_id])}, {trained[0].lower()}{trained[1:]}"
+        trained = f"{visible(names[format_id])}, trained on {times_in_words(times)}"
         known = [one for one in group if one.estimate.status != "not_measured"]
         if len(known) < len(group):
             lines.append(f"{trained}: {len(group) - len(known)} of {len(group)} could not be measured.")
         if known:
             bits = median(map(height, known))
             at_least = "at least " if any(one.exposure is None for one in known) else ""
-            lines.append(f"{trained}: median exposure {at_least}{bits:.1f} bits, {_meaning(bits, known)}.")
+            fewer = f", {2 ** (bits - 1):,.0f} times fewer tries than guessing blindly" if bits >= 3 else ""
+            lines.append(
+                f"{trained}: median exposure {at_least}{bits:.1f} bits where guessing gives 1{fewer}."
+            )
     return lines
-
-
-def _meaning(bits: float, group: Sequence[ExposureResult]) -> str:
-    # Exact and proven ranks alone: a rank among references is not one among all possible secrets.
-    first = sum(result.rank == 1 and result.estimate.confidence is None for result in group)
-    if first:
-        whose = "it is" if first == len(group) == 1 else f"{first} of {len(group)} are"
-        return f"and {whose} the model's first guess among all possible secrets: extractable"
-    if bits < 3:
-        return "about what guessing gives (1)"
-    return f"so guessing with the model takes {2 ** (bits - 1):,.0f} times fewer tries than guessing blindly"
 
 
 def exposure_figure(
@@ -244,78 +211,4 @@ def exposure_figure(
         },
         height=300,
         leads=True,
-    )
-
-
-def histogram_figure(run: Run) -> Chart | None:
-    """One histogram per format with scored members, with a line per canary and the curve that was fitted; of several sets, the largest."""
-    best: dict[str, tuple[Exposures, CandidateScores]] = {}
-    for path, document in run.all(EXPOSURES):
-        beside = scores_beside(path)
-        for scores in [] if beside is None else read_candidates(beside, indices=False):
-            largest = best[scores.format_id][1] if scores.format_id in best else None
-            enough = 1 if largest is None else len(largest.log_perplexities_bits)
-            if scores.kind in _UNIFORM and len(scores.log_perplexities_bits) > enough:
-                best[scores.format_id] = document, scores
-    names, bars, curves, lines = names_of_formats(run), Rows(), Rows(), Rows()
-    notes: dict[str, str] = {}
-    for format_id, (document, scores) in sorted(best.items()):
-        bits, name = scores.log_perplexities_bits, names[format_id]
-        counts, edges = np.histogram(bits, bins=BINS)
-        bars += [
-            {"format": name, "from (bits)": rounded(low), "to (bits)": rounded(high), "members": int(count)}
-            for low, high, count in zip(edges, edges[1:], counts, strict=False)
-        ]
-        known = [one for one in document.results if one.known_log_perplexity_bits is not None]
-        canaries = sorted(
-            (one for one in known if one.format_id == format_id), key=lambda one: one.log_perplexity_bits
-        )[:MOST_LINES]
-        lines += [
-            {
-                "format": name,
-                "canary": one.canary_id,
-                "log-perplexity (bits)": rounded(one.log_perplexity_bits),
-                "trained on": times_in_words(one.repetitions),
-            }
-            for one in canaries
-        ]
-        notes[name] = f"{_UNIFORM[scores.kind].format(len(bits))}; lines of at most {MOST_LINES} canaries."
-        fit = document.tail_fits.get(format_id)
-        if fit is not None:
-            tested = "rejected" if fit.rejected else "not rejected"
-            notes[name] += f" The test of the skew-normal curve has {tested} it (p = {fit.ks_p_value:.2g})."
-            lowest = min([edges[0], *(one.log_perplexity_bits for one in canaries)])
-            places = np.linspace(lowest, edges[-1], 160)
-            heights = np.exp(np.asarray(fit.curve.log_pdf(places))) * len(bits) * (edges[1] - edges[0])
-            curves += [
-                {"format": name, "bits": rounded(x), "members": rounded(y)}
-                for x, y in zip(places, heights, strict=True)
-            ]
-    if not bars:
-        return None
-    return Chart(
-        id="log-perplexity",
-        title="Log-perplexity of members and canaries",
-        caption="Each line is a canary: the further left of the bulk, the better remembered.",
-        rows=bars,
-        columns=("format", "from (bits)", "to (bits)", "members"),
-        x=Axis(column="from (bits)", title="log-perplexity (bits)", grid=False),
-        y=Axis(column="members", title="members per bin", scale="linear"),
-        marks=(
-            Marks(kind="bars", x_to="to (bits)", shows=("from (bits)", "to (bits)", "members")),
-            Marks(kind="line", rows=curves, x="bits"),
-            Marks(
-                kind="rule",
-                rows=lines,
-                x="log-perplexity (bits)",
-                y="",
-                shows=("canary", "trained on", "log-perplexity (bits)"),
-            ),
-        ),
-        color="trained on",
-        colors=copies_colors(one.repetitions for document, _ in best.values() for one in document.results),
-        legend="canaries trained on",
-        panel="format",
-        notes=notes,
-        height=260,
     )

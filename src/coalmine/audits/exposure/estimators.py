@@ -13,7 +13,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from coalmine.audits.exposure.question import FormatQuestion, Measured
+    from coalmine.audits.exposure.ranked import FormatQuestion, Measured
     from coalmine.engines.courses import Course
 
 # What the rows of scores.parquet are: all members of the space, draws of some kind, references, or the canaries themselves.
@@ -59,10 +59,10 @@ class Estimator:
 
 
 EXACT = Estimator(name="exact", home="ranked:exact", keeps="member")
-BOUNDED = Estimator(name="bounded", home="searched:bounded")
+BOUNDED = Estimator(name="bounded", home="ranked:bounded")
 # Guided draws share most of their prefixes, so they are cheaper, and past the first proofs they narrow an interval more than
 # further proofs do: see docs/explanation/methods.md.
-GUIDED = Estimator(name="guided", home="searched:guided", keeps="guided", samples=50_000)
+GUIDED = Estimator(name="guided", home="ranked:guided", keeps="guided", samples=50_000)
 # It begins with so many members in all of its eight runs together.
 SPLITTING = Estimator(
     name="splitting", home="splitting:splitting", keeps="sample", samples=1_600, degrees_of_freedom=7

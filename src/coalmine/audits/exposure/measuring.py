@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Sequence
-from typing import Any
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -18,12 +19,25 @@ from msgspec import UNSET
 from numpy.typing import NDArray
 
 from coalmine.audits.exposure.candidate_scores import CandidateScores
-from coalmine.audits.exposure.choice import chosen_method
-from coalmine.audits.exposure.context_check import context_check
-from coalmine.audits.exposure.estimators import AUTO, REFERENCES, SPLITTING, Estimator, estimator_of
+from coalmine.audits.exposure.estimators import (
+    AUTO,
+    BOUNDED,
+    EXACT,
+    GUIDED,
+    REFERENCES,
+    SPLITTING,
+    Estimator,
+    estimator_of,
+)
 from coalmine.audits.exposure.options import ExposureOptions
-from coalmine.audits.exposure.question import FormatQuestion, Measured, warned
-from coalmine.audits.exposure.ranked import KEEP_UP_TO
+from coalmine.audits.exposure.ranked import (
+    KEEP_UP_TO,
+    SCORED_UP_TO,
+    FormatQuestion,
+    Measured,
+    score_others,
+    warned,
+)
 from coalmine.audits.exposure.results import (
     ASKED_FOR,
     NOT_IN_TURNS,
@@ -32,20 +46,26 @@ from coalmine.audits.exposure.results import (
     Exposures,
     FormatFacts,
 )
+from coalmine.audits.exposure.splitting import expected_scores
 from coalmine.audits.framing import converses, framed
 from coalmine.corpus.planting.manifest import CanarySet, as_canary_set
 from coalmine.engines.courses import SURVIVED, Course, CourseStep, one_result, run_courses
 from coalmine.engines.engine import Engine, open_engine
 from coalmine.engines.ledger import Ledger, Resume
-from coalmine.engines.units import Unit
-from coalmine.errors import CoalmineError, InputError, ModelError, NotMeasurableError
-from coalmine.formats.naming import format_name
-from coalmine.models.protocols import Model, PairModel, Scorer, TextScorer
-from coalmine.progress import Progress
+from coalmine.engines.units import Arrays, Running, Unit
+from coalmine.errors import CoalmineError, InputError, ModelError, NoNumberError, NotMeasurableError
+from coalmine.formats.format import Format
+from coalmine.formats.naming import format_name, unique_names
+from coalmine.models.contexts import Context
+from coalmine.models.protocols import ContextualModel, Model, PairModel, Scorer, TextScorer
+from coalmine.progress import Progress, duration
 from coalmine.records import Canary, Estimate
+from coalmine.search.walks.enumeration import enumerate_members, walked_costs
+from coalmine.search.walks.frontier import Frontier
 from coalmine.search.walks.members import MOST_SHARED, Members
 from coalmine.search.walks.scoring import Scored
-from coalmine.search.walks.works import ScoreTexts, score_in_batches, scored_from
+from coalmine.search.walks.works import MembersWork, ScoreTexts, scored_from
+from coalmine.statistics.roc import PairedAreas, paired_areas
 from coalmine.storage.files import to_json
 
 # What decides the units of a run; a run of another version is another run.
@@ -53,6 +73,20 @@ KEPT = "exposure/6"
 SHARED = "other members of its format have the same tokens, so the model cannot tell them apart, and they count as no more surprising"
 # Problems with the references alone are no reason to measure nothing.
 _ALSO_OF_MODEL: tuple[type[CoalmineError], ...] = (*SURVIVED, ModelError)
+# How long the model is timed before its speed is trusted.
+PROBE_SECONDS = 0.5
+# Rows per batch while timing: a slow model would take minutes for a few batches of the usual size.
+PROBE_ROWS, PROBE_TEXTS = 256, 64
+# Few models take more steps than this per second; a space that would take too long even then is not worth a probe.
+FASTEST = 500_000
+# From so many steps on, and where at most this share of the members can rank before a canary, which a few of them show, it is worth
+# leaving out the text after the holes of all others, and with it their scores.
+WORTH_PROVING, MOST_READ, ENDINGS_DRAWN = 4096, 0.5, 100
+# Texts that are scored again in each other context: at most this many planted canaries, and this many others.
+TEXTS = 60
+# A context matters if canaries stand out with at least this AUC in one, and the AUCs differ by at least this much and by two
+# standard errors.
+STANDS_OUT, LARGE_DIFFERENCE = 0.7, 0.02
 
 
 def expose(
@@ -225,12 +259,10 @@ class OneFormat:
             # Where nothing can be measured, the scores alone are still there for membership.
             self.candidates = [*compared, self._own_scores(question, own)]
         self.measured = yield from self.estimator.measure(question)
-        every = self.measured.candidates
-        self.candidates = [] if every is None else [every]
+        own = own if self.measured.own is None else self.measured.own
+        kept = self.measured.candidates
+        self.candidates = [] if kept is None else [kept]
         if asked.comparisons:
-            if not compared and every is not None and every.kind == "member" and self.references:
-                compared = [self._among_members(question, every)]
-            own = own if self.measured.own is None else self.measured.own
             self.candidates += [*compared, self._own_scores(question, own)]
 
     def _taken(self, members: Members, most_bits: float) -> Course[tuple[Estimator, int]]:
@@ -239,14 +271,9 @@ class OneFormat:
         if self.format_id in self.chosen.listed:
             if self.estimator is not None and self.estimator.among != "references":
                 raise NotMeasurableError(
-                    f"the method {self.estimator.name} ranks among all members of a format, and these canaries are a list of texts without "
-                    "one; use the method references, or import them with --format"
+                    f"the method {self.estimator.name} needs a format, and these canaries are a list of texts without one; use references"
                 )
-            self.why = (
-                "its members are not equally likely, so it is compared with others like it"
-                if self.chosen.natural
-                else "the canaries are a list of texts without a format"
-            )
+            self.why = "its texts are not equally likely members of a format"
             return REFERENCES, asked.budget
         if self.estimator is not None:
             return self.estimator, asked.budget
@@ -256,42 +283,28 @@ class OneFormat:
         return estimator_of(choice.method), max(asked.budget, choice.steps)
 
     def _references(self, question: FormatQuestion, estimator: Estimator) -> Course[list[CandidateScores]]:
-        """The references with their scores, for membership; none where the estimator scores them itself, alone or among all members."""
+        """The references with their scores, for membership; none where the estimator keeps scores of them or of all."""
         texts = self.references
         kept = estimator.keeps == "member" and self.format.size <= KEEP_UP_TO
         if estimator.keeps == "reference" or kept or not texts:
             return []
-        task = f"Scoring {len(texts):,} references"
         try:
-            scored = yield from score_in_batches(question.members, texts, task, survives=_ALSO_OF_MODEL)
+            scored = yield from score_others(question, texts, "reference", _ALSO_OF_MODEL)
         except _ALSO_OF_MODEL as problem:
-            self._lack(len(texts), problem)
+            self._lack(len(texts), f" ({problem})")
             return []
-        known = [place for place in range(len(texts)) if place not in scored.problems]
-        if scored.problems:
-            self._lack(len(scored.problems), scored.problems[min(scored.problems)])
-        places = question.places([texts[place] for place in known])
-        return [CandidateScores(self.format_id, "reference", places, scored.bits[known])]
-
-    def _among_members(self, question: FormatQuestion, every: CandidateScores) -> CandidateScores:
-        """The references, as they were scored among all members."""
-        wanted = question.places(self.references)
-        order = np.argsort(every.indices, kind="stable")
-        rows = order[np.minimum(np.searchsorted(every.indices[order], wanted), len(order) - 1)]
-        there = every.indices[rows] == wanted
-        if not there.all():
-            self._lack(int((~there).sum()), "the model gave no number for them")
-        bits = every.log_perplexities_bits[rows[there]]
-        return CandidateScores(self.format_id, "reference", wanted[there], bits)
+        if len(scored.indices) < len(texts):
+            self._lack(len(texts) - len(scored.indices))
+        return [scored]
 
     def _own_scores(self, question: FormatQuestion, own: NDArray[np.float64]) -> CandidateScores:
         return CandidateScores(self.format_id, "canary", question.places(question.canary_texts), own)
 
-    def _lack(self, number: int, problem: object) -> None:
+    def _lack(self, number: int, why: str = "") -> None:
         """Warn that references have no score."""
         self.warnings.append(
             f"{number:,} of {len(self.references):,} references of {format_name(self.format.template)} could not be scored, so membership "
-            f"has fewer comparisons ({problem})"
+            f"has fewer comparisons{why}"
         )
 
     def facts(self) -> FormatFacts:
@@ -366,3 +379,187 @@ def _scored(members: Members, texts: Sequence[str], task: str) -> Course[Scored]
     unit = Unit(tuple(texts), size=len(texts))
     found = yield from one_result(CourseStep(ScoreTexts(members), [unit], task, len(texts)))
     return scored_from(found)
+
+
+class Choice(NamedTuple):
+    """The method that was taken, why, and how many expansions it needs to prove all ranks where it was taken for that."""
+
+    method: str
+    why: str
+    steps: int = 0
+
+
+class Choosing(MembersWork):
+    """The choice for one format, as a unit of work: a run that was stopped chooses as before, whatever the clock says now."""
+
+    name = "choose/3"
+
+    def run(self, unit: Unit, running: Running) -> Arrays:
+        """Choose with what `choose` is given."""
+        del running
+        return {"choice": np.frombuffer(msgspec.msgpack.encode(choose(self.members, *unit.inputs)), np.uint8)}
+
+
+def chosen_method(
+    members: Members, seconds: float, budget: int, first_members: int, most_bits: float
+) -> Course[Choice]:
+    """The method for one format, as `choose` finds it."""
+    unit = Unit((seconds, budget, first_members, most_bits))
+    step = CourseStep(Choosing(members), [unit], "Measuring the speed of the model", 1)
+    found = yield from one_result(step)
+    return msgspec.msgpack.decode(found["choice"].tobytes(), type=Choice)
+
+
+def choose(
+    members: Members,
+    seconds: float,
+    budget: int,
+    first_members: int = SPLITTING.samples,
+    most_bits: float = math.inf,
+    clock: Callable[[], float] | None = None,
+) -> Choice:
+    """The method for one format that may take about `seconds`, where guided draws would cost `budget` expansions or more.
+
+    No canary costs more than `most_bits`. Where an estimate would cost the model as much work as the exact rank, exact is taken without
+    looking at the clock.
+    """
+    size, obstacle = members.format.size, members.obstacle
+    why = "" if obstacle is None else f" ({obstacle})"
+    if obstacle is None:
+        frontier = members.frontier("exact", "use another method", batch=PROBE_ROWS, leave_out=True)
+        steps, cheap, estimator = frontier.tree.inner_nodes, budget, GUIDED
+        most, warm_up = seconds * FASTEST, PROBE_ROWS // 2
+        done = _walked(frontier)
+    else:
+        steps, cheap, estimator = size, expected_scores(math.log2(size), first_members), SPLITTING
+        most, warm_up, done = SCORED_UP_TO, 1, _asked(members)
+    if steps <= cheap:
+        why = f"the space has {size:,} members, few enough to rank them all{why}"
+    elif steps > most:
+        return Choice(estimator.name, f"{size:,} members are too many to rank them all{why}")
+    elif steps <= seconds * _rate(done, warm_up, clock or time.perf_counter):
+        why = f"all {size:,} members can be ranked within the {duration(seconds)} allowed{why}"
+    else:
+        allowed = duration(seconds)
+        return Choice(
+            estimator.name, f"ranking all {size:,} members would take more than the {allowed} allowed{why}"
+        )
+    if obstacle is None and (read := _read(members, frontier, most_bits)) <= MOST_READ:
+        share = f"about {read:.0%}" if read else f"fewer than {1 / ENDINGS_DRAWN:.0%}"
+        why = f"{share} of all {size:,} members can rank before a canary, so the text after the holes of the others is not read"
+        return Choice(BOUNDED.name, why, steps)
+    return Choice(EXACT.name, why)
+
+
+def _read(members: Members, frontier: Frontier, most_bits: float) -> float:
+    """The share of members whose text after the holes is worth reading; all where that is no large part of the work.
+
+    A member that costs more than every canary before that text ranks after them all, whatever follows.
+    """
+    tree = frontier.tree
+    if tree.inner_nodes < WORTH_PROVING or tree.endings <= tree.inner_nodes / 2 or math.isinf(most_bits):
+        return 1.0
+    drawn = members.format.sample(ENDINGS_DRAWN, seed=0)
+    try:
+        before = walked_costs(frontier, [tree.index_of(text) for text in drawn], endings=False)
+    except NoNumberError:
+        return 1.0
+    return float(np.mean(before <= most_bits))
+
+
+def _walked(frontier: Frontier) -> Iterator[int]:
+    for _ in enumerate_members(frontier):
+        yield frontier.expansions
+
+
+def _asked(members: Members) -> Iterator[int]:
+    for done in range(0, min(members.format.size, 64 * PROBE_TEXTS), PROBE_TEXTS):
+        members.score_each([members.format.at(done + place) for place in range(PROBE_TEXTS)])
+        yield done + PROBE_TEXTS
+
+
+def _rate(steps_done: Iterator[int], warm_up: int, clock: Callable[[], float]) -> float:
+    """Steps per second, once the first ones are done: those load, compile and run in small batches."""
+    began, first, steps, elapsed = 0.0, 0, 0, 0.0
+    for done in steps_done:
+        if not first:
+            if done >= warm_up:
+                began, first = clock(), done
+            continue
+        steps, elapsed = done - first, clock() - began
+        if elapsed >= PROBE_SECONDS:
+            break
+    return steps / elapsed if elapsed > 0 else math.inf
+
+
+def context_check(model: Model, chosen: CanarySet, warnings: list[str]) -> Course[None]:
+    """Add a sentence to `warnings` for each format and context in which canaries score differently, if the model leaves a choice."""
+    if not isinstance(model, ContextualModel) or (contexts := model.contexts) is None:
+        return
+    own = contexts.chosen
+    warnings += _cut_otherwise(model, own, chosen)
+    names = unique_names({format_id: form.template for format_id, form in chosen.formats.items()})
+    for format_id, name in names.items():
+        planted, others = _texts(chosen, format_id)
+        if own.written is not None or not planted or not others:
+            continue
+        here = yield from _scores(model, chosen.formats[format_id], [*planted, *others])
+        for other in contexts.others:
+            there = yield from _scores(
+                model.in_context(other), chosen.formats[format_id], [*planted, *others]
+            )
+            known = ~np.isnan(here) & ~np.isnan(there)
+            ins = [-way[: len(planted)][known[: len(planted)]] for way in (here, there)]
+            outs = [-way[len(planted) :][known[len(planted) :]] for way in (here, there)]
+            if not ins[0].size or not outs[0].size:
+                continue  # the format cannot be scored in that context, so it is not what training saw
+            areas = paired_areas((ins[0], outs[0]), (ins[1], outs[1]))
+            if _matters(areas):
+                no_text = " and no context_text" if own.text and not other.text else ""
+                warnings.append(
+                    f"it matters what {name} is scored after: {ins[0].size} planted canaries stand out from {outs[0].size} others with an "
+                    f"AUC of {areas.first:.2f} after {own.described} (as measured here) and of {areas.second:.2f} after {other.described}; "
+                    f"if training put texts there, measure with --set context={other.choice}{no_text}"
+                )
+
+
+def _scores(model: Model, form: Format, texts: list[str]) -> Course[NDArray[np.float64]]:
+    """The log-perplexities of texts (bits); NaN for one that has none."""
+    try:
+        scored = yield from _scored(Members(model, form), texts, "Scoring canaries in other contexts")
+    except SURVIVED:
+        return np.full(len(texts), np.nan)
+    return scored.bits
+
+
+def _texts(chosen: CanarySet, format_id: str) -> tuple[list[str], list[str]]:
+    """Planted canaries of all numbers of copies, since those of many copies alone stand out in any context; and others."""
+    own = [one for one in chosen if one.format_id == format_id]
+    planted = [one.text for one in sorted(own, key=lambda one: -one.repetitions) if one.planted]
+    others = [*(one.text for one in own if not one.planted), *chosen.references.get(format_id, ())]
+    return planted[:: -(-len(planted) // TEXTS) or 1], others[:TEXTS]
+
+
+def _matters(found: PairedAreas) -> bool:
+    stands_out = max(found.first, found.second) >= STANDS_OUT
+    return stands_out and abs(found.difference) > max(LARGE_DIFFERENCE, 2 * found.standard_error)
+
+
+def _cut_otherwise(model: Model, own: Context, canaries: CanarySet) -> list[str]:
+    """A warning if texts have other tokens alone, as they are scored, than after the text of the context or before the end of a turn."""
+    encode, check = model.tokenizer.encode, getattr(model, "check_contents", None)
+    if own.text and own.written is None:
+        first = encode(own.text)
+        cut = sum(encode(own.text + one.text) != [*first, *encode(one.text)] for one in canaries)
+        where, advice = (
+            f"after {own.text!r}",
+            "end context_text where a token ends, such as with a line break",
+        )
+    else:
+        cut = 0 if check is None else check([one.text for one in canaries])
+        where = "before what the chat template writes"
+        advice = (
+            "end the format with a letter or a digit, or use a template that ends turns with a special token"
+        )
+    told = f"{cut} of {len(canaries)} canaries are cut into other tokens {where} than alone, as they are scored; {advice}"
+    return [told] if cut else []

@@ -1,4 +1,4 @@
-"""The audit of exposure, as reports and the gate see it: single canaries, groups of them, and the control of withheld ones."""
+"""The audit of exposure, as reports and the gate see it: canaries, groups of them, the control, and whether results belong together."""
 
 from __future__ import annotations
 
@@ -6,40 +6,44 @@ import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from statistics import median
+from typing import Any, NamedTuple
 
 from coalmine.audits.exposure.chance import (
     FEWEST,
     WRONG_SIDE,
-    FoundPlace,
     Judged,
     at_most_share,
     canary_p_values,
     chance_explains,
     extracted_canaries,
     group_test,
+    judged,
     measured_canaries,
     places_of,
     pushed_away,
     secrets_test,
 )
-from coalmine.audits.exposure.data_checks import data_measures, planted_in
 from coalmine.audits.exposure.display import (
     canary_table,
     exposure_figure,
-    histogram_figure,
     most_exposed_first,
     names_of_formats,
 )
 from coalmine.audits.exposure.estimators import estimator_of
-from coalmine.audits.exposure.results import EXPOSURES
+from coalmine.audits.exposure.results import EXPOSURES, OTHER_DATA
 from coalmine.audits.extraction.results import VERIFIED
+from coalmine.audits.membership.records import MEMBERSHIPS
+from coalmine.corpus.planting.manifest import MANIFESTS
 from coalmine.evidence.measures import LEVEL, Audit, Measure, Rule, widened_low
-from coalmine.evidence.run import Run
+from coalmine.evidence.reading import other_weights
+from coalmine.evidence.run import Located, Run
 from coalmine.evidence.tables import Detail, Search
 from coalmine.evidence.words import FormatNames, format_names, times_in_words
 from coalmine.grouped import grouped
 from coalmine.records import Estimate
+from coalmine.records.documents import RUN_RECORDS
 from coalmine.statistics.intervals import clopper_pearson
+from coalmine.storage.files import real_path
 
 # There are many single canaries, and one that is memorized must not be missed.
 WEIGHT = 4.0
@@ -246,14 +250,9 @@ def _control(run: Run, names: FormatNames) -> Iterator[Measure]:
                 p_value=min(1.0, len(places) * min(one.p_value for one in places)),
                 test=("control", "extraction", str(number)),
                 about=tuple(one.canary_id for one in out or places),
-                says=_came_out(out) if out else "",
+                says=", ".join(f"{one.canary_id} came out at place {one.place}" for one in out[:3]),
                 doubt="in a space this small, guesses hit one this often" if out else "",
             )
-
-
-def _came_out(these: Sequence[FoundPlace]) -> str:
-    named = ", ".join(f"{one.canary_id} at place {one.place}" for one in these[:3])
-    return f"{len(these):,} withheld {'canary' if len(these) == 1 else 'canaries'} came out: {named}"
 
 
 def chance_of_exposures(these: Sequence[Measure], _limit: float) -> float:
@@ -309,12 +308,138 @@ def exposure_details(run: Run, reveal: bool) -> Iterator[Detail]:
     )
 
 
+def data_measures(run: Run) -> Iterator[Measure]:
+    """Remarks about hashes that do not match."""
+    yield from _trained_on(run, run)
+    if run.secrets is not None:
+        yield from _trained_on(run.secrets, run)
+    weights = other_weights(run)
+    for why in (*_other_canaries(run), *_other_answers(run), *([] if weights is None else [weights])):
+        yield Measure(key="data.apart", status="found", says=why)
+    said = [one.document.get("not_read") for one in run.all(RUN_RECORDS)]
+    not_read = dict.fromkeys(str(line) for lines in said if isinstance(lines, list) for line in lines)
+    if not_read:
+        yield Measure(key="data.not_read", status="not_tested", says="; ".join(not_read))
+
+
+def _other_canaries(run: Run) -> Iterator[str]:
+    """Results about other canaries than the exposures that the report relies on; and exposures of these that show more."""
+    exposure = run.first(EXPOSURES)
+    if exposure is None:
+        return
+    path = run.shown(run.all(EXPOSURES)[0].path)
+    digest = exposure.manifest_sha256
+    measured: list[Located[Any]] = [*run.all(EXPOSURES), *run.all(MEMBERSHIPS), *run.all(VERIFIED)]
+    others = [run.shown(one.path) for one in measured if one.document.manifest_sha256 not in {None, digest}]
+    if run.canaries is not None and run.canaries.sha256 != digest:
+        others.insert(0, "the canaries.json of this run")
+    if others:
+        yield f"{', '.join(others[:3])} {'is' if len(others) == 1 else 'are'} about other canaries than {path}"
+    # As after another context: then it means little that those that are relied on show nothing.
+    same = [one for one in run.all(EXPOSURES) if one.document.manifest_sha256 == digest]
+    first, *p_values = (
+        group_test([each for each in judged(one.document) if each.result.repetitions > 0]).p_value
+        for one in same
+    )
+    for one, p_value in zip(same[1:], p_values, strict=True):
+        if p_value <= LEVEL / len(p_values) < first:
+            yield f"{run.shown(one.path)} shows that these canaries are more exposed than guessing explains, and {path} does not"
+
+
+def _other_answers(run: Run) -> Iterator[str]:
+    """Results of one endpoint whose server answered the question that identifies it differently, and of different chat templates."""
+    what = {
+        "identity_sha256": "answers of the server to the question that identifies its model",
+        "chat_template_sha256": "chat templates",
+    }
+    # The question depends on what texts are scored after.
+    made = grouped(
+        ((name, str(model.get("context")) * (name == "identity_sha256")), (model[name], run.shown(one.path)))
+        for _, one, model in run.about_models()
+        for name in what
+        if model.get(name)
+    )
+    for (name, _), files in made.items():
+        first = dict(reversed(files))
+        if len(first) > 1:
+            yield f"the results were made with {len(first)} different {what[name]} ({', '.join(reversed(first.values()))})"
+
+
+def _trained_on(about: Run, run: Run) -> Iterator[Measure]:
+    """Whether the model was trained on the corpus of a manifest; `about` is the run itself, or the part of it that is about secrets."""
+    exposure, canaries = about.first(EXPOSURES), about.canaries
+    warned = () if exposure is None else exposure.warnings
+    # Each secret has a context of its own, so that warnings about contexts and references say little about their data.
+    said = [one for one in warned if about is run or one.startswith(OTHER_DATA)]
+    corpus = None if canaries is None else canaries.corpus_sha256
+    file, done = ("canaries.json", "planted") if about is run else ("secrets.json", "scanned")
+    trained_on = _trained_with(run)
+    if corpus is not None and trained_on and corpus not in trained_on:
+        said.append(
+            f"the {done} corpus has the SHA-256 {corpus[:12]}..., and the model was trained on {min(trained_on)[:12]}..."
+        )
+    if said:
+        yield Measure(key="data.trained_on", status="found", says="; ".join(dict.fromkeys(said)))
+    elif exposure is not None and (corpus is None or not trained_on):
+        missing = (
+            f"neither the model nor a training.json says its data, or no {file} says which corpus was {done}"
+        )
+        says = f"whether the model was trained on the {done} corpus was not checked: {missing}"
+        yield Measure(key="data.trained_on", status="not_tested", says=says)
+
+
+def _trained_with(run: Run) -> set[str]:
+    """The SHA-256 of the data that the model was trained on, by its own word and by its records."""
+    by_model = (run.model or {}).get("trained_on_sha256")
+    told = (by_model, *(record.data_sha256 for _, record in run.trainings))
+    return {one for one in told if isinstance(one, str)}
+
+
+class NamedCanary(NamedTuple):
+    """A planted canary, by the manifest or by the exposures."""
+
+    manifest_sha256: str
+    canary_id: str
+    format_id: str
+    # How often the model was trained on it, and how often it was planted: the same unless the corpus was rewritten.
+    repetitions: int
+    planned: int
+
+
+def planted_in(run: Run) -> list[NamedCanary]:
+    """Every planted canary that the manifests of the run, or its exposures, name."""
+    found: dict[tuple[str, str], NamedCanary] = {}
+    measured, named = run.measured_manifests, {real_path(path) for path in run.paths}
+    texts = {
+        one.text for _, canaries in run.all(MANIFESTS) if canaries.sha256 in measured for one in canaries
+    }
+    for path, canaries in run.all(MANIFESTS):
+        planted = [one for one in canaries if one.planted]
+        # One that nothing was measured with, and that was only found on the way, may belong to an earlier corpus: CM501 reports it. It
+        # counts where the model was trained on its corpus, and its canaries are not those of another manifest of the same bytes.
+        counts = not measured or canaries.sha256 in measured
+        counts |= not named.isdisjoint({real_path(path), real_path(path).parent})
+        trained = canaries.corpus_sha256 in _trained_with(run)
+        if counts or (trained and any(one.text not in texts for one in planted)):
+            for one in planted:
+                found[canaries.sha256, one.canary_id] = NamedCanary(
+                    canaries.sha256, one.canary_id, one.format_id, one.times_trained_on, one.repetitions
+                )
+    for _, document in run.all(EXPOSURES):
+        for result in document.results:
+            if result.planted:
+                key = (document.manifest_sha256, result.canary_id)
+                planned = result.planned_repetitions or result.repetitions
+                found.setdefault(key, NamedCanary(*key, result.format_id, result.repetitions, planned))
+    return list(found.values())
+
+
 EXPOSURE = Audit(
     name="exposure",
     command="coalmine expose",
     documents=(EXPOSURES,),
     measures=lambda run: [*measures(run), *data_measures(run)],
     rules=RULES,
-    figures=lambda run: (exposure_figure(run.first(EXPOSURES)), histogram_figure(run)),
+    figures=lambda run: (exposure_figure(run.first(EXPOSURES)),),
     details=exposure_details,
 )

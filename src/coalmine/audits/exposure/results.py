@@ -103,11 +103,6 @@ class FormatFacts(msgspec.Struct, frozen=True, kw_only=True):
     # less, and that of a canary proves an exposure.
     is_distribution: bool = False
 
-    @property
-    def is_automatic(self) -> bool:
-        """Whether the method was chosen for it."""
-        return self.why != ASKED_FOR
-
 
 class Exposures(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The exposure of every canary in the order of the manifest, with what it rests on; the content of exposure.json.

@@ -12,7 +12,6 @@ import msgspec
 from msgspec import UNSET
 
 from coalmine.audits.exposure.chance import FEWEST, at_most_share, canary_p_values, chance_explains, places_of
-from coalmine.audits.exposure.data_checks import planted_in
 from coalmine.audits.exposure.display import (
     MOST_POINTS,
     MOST_SECRETS,
@@ -20,7 +19,7 @@ from coalmine.audits.exposure.display import (
     names_of_formats,
     under_names,
 )
-from coalmine.audits.exposure.report import FULL, WEIGHT
+from coalmine.audits.exposure.report import FULL, WEIGHT, planted_in
 from coalmine.audits.exposure.results import EXPOSURES
 from coalmine.audits.extraction.results import (
     EXTRACTIONS,

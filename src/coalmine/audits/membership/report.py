@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from coalmine.audits.exposure.candidate_scores import read_candidates
-from coalmine.audits.exposure.data_checks import planted_in
 from coalmine.audits.exposure.display import names_of_formats
+from coalmine.audits.exposure.report import planted_in
 from coalmine.audits.exposure.results import EXPOSURES, scores_beside
 from coalmine.audits.membership.populations import ScoredExposures, ScoredPopulation, populations
 from coalmine.audits.membership.records import MEMBERSHIPS, Membership, Population
