@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from coalmine.audits import PROVENANCES, Provenance, ProvenanceOptions, Run
+from coalmine.audits import PROVENANCES, Provenance, ProvenanceOptions, Run, User, UserText
 from coalmine.audits.provenance.blind_baseline import BlindBaseline, _estimate
 from coalmine.audits.provenance.data_checks import DataCheck
 from coalmine.audits.provenance.deciding import decide, question_of
@@ -45,6 +45,7 @@ def numbers(scores, *, unknown=2):
         "likelihood-ratio": given,
         "windowed-ratio": given / 8 + 0.5,
         "min-k++": given - 5,
+        "beside_bits": np.full(many, np.nan),
         "rank_sums": rank_counts * ranks,
         "rank_counts": rank_counts,
         "log_histogram": logs,
@@ -108,10 +109,12 @@ def provenance(
     questions = []
     for asks, scores in {"texts": suspects, "user": others}.items():
         if scores is not None:
-            raw = question_of(asks, called, numbers(scores), calibration, there, options.by)
+            users = [User(name, (UserText("hi"),)) for name in called], [User("non-member", ())]
+            raw = question_of(
+                asks, users, numbers(scores), calibration, there, options, (checks or {}).get(asks, ())
+            )
             mine = baseline if asks == baseline_of else None
-            seen = (mine or blind(len(scores), many)) if many else None
-            raw = msgspec.structs.replace(raw, blind=seen, checks=(checks or {}).get(asks, ()))
+            raw = msgspec.structs.replace(raw, blind=(mine or blind(len(scores), many)) if many else None)
             questions.append(decide(raw, options, members))
     both = {"suspects": numbers(suspects), "non-members": calibration}
     points = [*rank_points(both, options.confidence), *log_points(both)]

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from coalmine import Estimate, check, findings_of, parse_policy
-from coalmine.audits import ProvenanceOptions
+from coalmine.audits import ProvenanceOptions, User
 from coalmine.audits.provenance import report
 from coalmine.audits.provenance.deciding import decide, decided_again, question_of
 from coalmine.audits.provenance.users import masked_names
@@ -196,8 +196,8 @@ def test_a_few_unusual_non_members_by_the_classifier_hide_nobody_whom_ratios_sho
     own, calibration = (made.numbers(some) for some in (members, generator.normal(0, 1, 54)))
     calibration["rank-histogram"][:2, 0] = 20.0  # by the classifier alone
     there = made.available(classifier=made.FirstFeature())
-    names = [f"{place}" for place in range(98)]
-    raw = question_of("texts", names, own, calibration, there, "user")
+    users = [User(f"{place}", ()) for place in range(98)], [User("non-member", ())]
+    raw = question_of("texts", users, own, calibration, there, ProvenanceOptions())
     question = decide(msgspec.structs.replace(raw, blind=made.blind(98, 54)), ProvenanceOptions())
     found = {one.name: one.found for one in question.statistics}
     assert (question.deciding.name, found["rank-histogram"]) == ("likelihood-ratio", 0)

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from coalmine.audits.provenance.blind_baseline import LEVEL
-from coalmine.audits.provenance.data_checks import Asks
-from coalmine.audits.provenance.options import By, ProvenanceOptions, candidates
+from coalmine.audits.provenance.blind_baseline import LEVEL, blind_baseline
+from coalmine.audits.provenance.data_checks import Asks, DataCheck
+from coalmine.audits.provenance.options import ProvenanceOptions, candidates
 from coalmine.audits.provenance.records import (
     Calibrated,
     Decision,
@@ -20,7 +20,7 @@ from coalmine.audits.provenance.records import (
     UserRow,
 )
 from coalmine.audits.provenance.scores import STATISTICS, Available
-from coalmine.audits.provenance.users import counted
+from coalmine.audits.provenance.users import User, counted
 from coalmine.engines.units import Arrays
 from coalmine.models.protocols import FloatArray
 from coalmine.statistics.multiple_tests import benjamini_hochberg
@@ -40,29 +40,53 @@ _DECIDING_ALONE = frozenset(one.name for one in STATISTICS if one.decides_alone)
 
 
 def question_of(
-    asks: Asks, names: Sequence[str], asked: Arrays, non_members: Arrays | None, there: Available, by: By
+    asks: Asks,
+    users: tuple[Sequence[User], Sequence[User]],
+    asked: Arrays,
+    non_members: Arrays | None,
+    there: Available,
+    options: ProvenanceOptions,
+    checks: tuple[DataCheck, ...] = (),
 ) -> Question:
-    """A question with the scores of all users by every statistic, of which nothing follows yet.
+    """A question with the scores of all users by every statistic, of which nothing follows yet, and the blind baseline beside it.
 
-    By person, `names` are those of texts, and there is one row about all of them.
+    `users` are those who are asked about, and those that they are compared with. By person, these are texts, and there is one row about
+    all of them.
     """
-    person = by == "person"
+    person = options.by == "person"
     scores: dict[str, FloatArray] = {}
+    others: dict[str, FloatArray] = {}
     facts = []
     for one in STATISTICS:
         why = one.missing(there)
-        if why is not None:
-            facts.append(StatisticFacts(name=one.name, not_applicable=why))
-            continue
-        scores[one.name] = one.score(asked[one.name], there)
-        others = () if non_members is None else _known(one.score(non_members[one.name], there))
-        own = _known(scores[one.name]) if person else ()
-        facts.append(StatisticFacts(name=one.name, non_member_scores=others, own_scores=own))
+        if why is None:
+            scores[one.name] = one.score(asked[one.name], there)
+            if non_members is not None:
+                others[one.name] = one.score(non_members[one.name], there)
+        facts.append(
+            StatisticFacts(
+                name=one.name,
+                not_applicable=why,
+                non_member_scores=_known(others.get(one.name, np.empty(0))),
+                own_scores=_known(scores.get(one.name, np.empty(0))) if person else (),
+            )
+        )
+    blind = None
+    if non_members is not None:
+        chosen = _chosen(scores, options, non_members=True)
+        bits = asked["beside_bits"], non_members["beside_bits"]
+        blind = blind_baseline(
+            *users,
+            scores=None if chosen is None else (scores[chosen], others[chosen]),
+            model_bits=None if any(np.isnan(side).all() for side in bits) else bits,
+            confidence=options.confidence,
+            seed=options.seed,
+        )
     counts = {name: asked[name].tolist() for name in ("texts", "tokens", "unknown", "reason")}
     if person:
         counts = {name: [values[0] if name == "reason" else sum(values)] for name, values in counts.items()}
     rows = []
-    for place, name in enumerate([THE_PERSON] if person else names):
+    for place, name in enumerate([THE_PERSON] if person else [user.name for user in users[0]]):
         why = counts["reason"][place] or "the texts have no token that the model knows"
         if counts["tokens"][place]:
             why = "no part of the texts is predicted by the model and by what it is compared with"
@@ -82,8 +106,16 @@ def question_of(
         rows=tuple(rows),
         statistics=tuple(facts),
         non_members=0 if non_members is None else len(non_members["tokens"]),
-        own_texts=len(names) if person else None,
+        own_texts=len(users[0]) if person else None,
+        blind=blind,
+        checks=checks,
     )
+
+
+def _chosen(computed: Collection[str], options: ProvenanceOptions, *, non_members: bool) -> str | None:
+    """The statistic that decides, which does not depend on any score."""
+    wanted = candidates(options.statistic, non_members=non_members)
+    return next((name for name in wanted if name in computed), None)
 
 
 def decide(
@@ -99,8 +131,7 @@ def decide(
         for one in question.statistics
         if one.not_applicable is None
     }
-    wanted = candidates(options.statistic, non_members=question.non_members > 0)
-    chosen = next((name for name in wanted if name in judged), None)
+    chosen = _chosen(judged, options, non_members=question.non_members > 0)
     own = None if chosen is None else judged[chosen]
     why = _why(question, own, options)
     silenced = bool(why) and own is not None and own.calibrated == "non-members"

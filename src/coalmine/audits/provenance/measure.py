@@ -18,7 +18,6 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from coalmine.audits.provenance.blind_baseline import BlindBaseline, Sides, blind_baseline
 from coalmine.audits.provenance.data_checks import (
     Asks,
     DataCheck,
@@ -30,7 +29,7 @@ from coalmine.audits.provenance.data_checks import (
 from coalmine.audits.provenance.deciding import decide, question_of
 from coalmine.audits.provenance.fit import Fit, fit_classifier
 from coalmine.audits.provenance.options import ProvenanceOptions
-from coalmine.audits.provenance.records import Provenance, Question, WordPoint
+from coalmine.audits.provenance.records import Provenance, WordPoint
 from coalmine.audits.provenance.scores import (
     STATISTICS,
     Available,
@@ -277,16 +276,9 @@ def _asked(
     for asks, (own, other) in sides.items():
         columns, others = found[own], found[other]
         if columns is not None:
-            names = [user.name for user in asked[own]]
-            raw = question_of(asks, names, columns, others, there, options.by)
-            raw = msgspec.structs.replace(raw, checks=checks[asks])
             groups = getattr(users, own), getattr(users, other)
-            blind = (
-                None
-                if others is None
-                else _blind(decide(raw, options), groups, columns, others, there, options)
-            )
-            questions.append(decide(msgspec.structs.replace(raw, blind=blind), options, users.members))
+            raw = question_of(asks, groups, columns, others, there, options, checks[asks])
+            questions.append(decide(raw, options, users.members))
     both: dict[Side, Arrays | None] = {"suspects": found["suspects"], "non-members": found["non_members"]}
     words: list[WordPoint] = [*rank_points(both, options.confidence), *log_points(both)]
     if work.frequencies is not None and work.view.top is None and options.ablation_texts:
@@ -314,31 +306,6 @@ def _shadow_works(fit: Fit, work: UserWork) -> list[UserWork]:
         UserWork(shadow, statistics=("rank-histogram",), top=top, bins=bins, scaling=scaling)
         for shadow in fit.shadows
     ]
-
-
-def _blind(
-    question: Question,
-    groups: tuple[Sequence[User], Sequence[User]],
-    own: Arrays,
-    others: Arrays,
-    there: Available,
-    options: ProvenanceOptions,
-) -> BlindBaseline:
-    """Whether the users of a question can be told from non-members without the target."""
-    scores: Sides | None = None
-    for one in STATISTICS:
-        deciding = question.deciding
-        if deciding is not None and deciding.name == one.name and deciding.calibrated == "non-members":
-            scores = one.score(own[one.name], there), one.score(others[one.name], there)
-    bits = own["beside_bits"], others["beside_bits"]
-    known = not any(np.isnan(side).all() for side in bits)
-    return blind_baseline(
-        *groups,
-        scores=scores,
-        model_bits=bits if known else None,
-        confidence=options.confidence,
-        seed=options.seed,
-    )
 
 
 def _warnings(asked: Sequence[Arrays]) -> list[str]:

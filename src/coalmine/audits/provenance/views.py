@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from coalmine.audits.provenance.users import UserText
 from coalmine.engines.apart import Answered, ask_apart
-from coalmine.engines.units import Unit
 from coalmine.errors import CoalmineError, ModelError, NoNumberError, NotMeasurableError
 from coalmine.models.endpoints.http import EndpointRefusedError
 from coalmine.models.protocols import (
@@ -119,15 +118,7 @@ def look_at_each(model: Model, view: View, texts: Sequence[UserText]) -> Answere
     if isinstance(model, RemoteModel):
         # It fails for other reasons than a text, and may answer another time.
         return Answered(look(model, view, texts), {})
-    found = ask_apart(lambda some: look(model, view, some), texts)
-    for place, said in enumerate(found.answers):
-        numbers = () if said is None else (said.log2_probabilities, said.means, said.deviations)
-        if any(one is not None and np.isnan(one).any() for one in numbers):
-            found.answers[place] = None
-            found.problems[place] = NoNumberError(
-                f"the model {visible(model.name)!r} gave log-probabilities that are not numbers; check the weights"
-            )
-    return found
+    return ask_apart(lambda some: look(model, view, some), texts)
 
 
 def look(model: Model, view: View, texts: Sequence[UserText]) -> list[TextView | None]:
@@ -161,14 +152,6 @@ def known_tokens(tokenizer: Tokenizer, text: str) -> list[int]:
     """The tokens of a text that count: those that are known."""
     unknown = tokenizer.unknown if isinstance(tokenizer, OpenTokenizer) else None
     return [token for token in encoded(tokenizer, text) or [] if token != unknown]
-
-
-def text_units(texts: Sequence[UserText], most: int) -> list[Unit]:
-    """Texts as units of work with at most so many, cut in the same way for every engine."""
-    parts = [texts[first : first + most] for first in range(0, len(texts), most)]
-    return [
-        Unit(([one.text for one in part], [one.source for one in part]), size=len(part)) for part in parts
-    ]
 
 
 def readable(model: Model, texts: Sequence[UserText]) -> list[tuple[int, TokenSequence, int]]:
@@ -219,10 +202,15 @@ def _scored(model: Scorer, view: View, texts: Sequence[UserText]) -> list[TextVi
                 means, deviations = score.mean_bits[counts], score.deviation_bits[counts]
         else:
             ranks = np.where(score.is_argmax[counts], 0, NOT_LISTED)
+        bits = score.log2_probabilities[counts]
+        if any(np.isnan(one).any() for one in (bits, means, deviations) if one is not None):
+            raise NoNumberError(
+                f"the model {visible(model.name)!r} gave log-probabilities that are not numbers; check the weights"
+            )
         found[place] = TextView(
             ranks,
             tokens[counts],
-            score.log2_probabilities[counts] if view.probabilities else None,
+            bits if view.probabilities else None,
             means,
             deviations,
             unknown=int(len(tokens) - counts.sum()),
