@@ -78,7 +78,6 @@ ANN, BOB = (User(name, (UserText("abcd"),)) for name in ("ann", "bob"))
 @pytest.mark.parametrize(
     ("users", "options", "why"),
     [
-        (AuditedUsers([ANN, ANN], (), [BOB]), {}, "two users of the suspects have the same name"),
         (AuditedUsers([ANN], [BOB]), {}, "neither suspects nor non-members"),
         (AuditedUsers([ANN], (), [BOB]), {"reference_model": TARGET}, "the same weights as the target"),
         (AuditedUsers([ANN]), {"by": "person"}, "give them as non-members"),

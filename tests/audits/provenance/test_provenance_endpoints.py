@@ -42,18 +42,6 @@ def test_log_probabilities_and_ranks_are_those_of_the_model(made):
             assert found.ranks.tolist() == np.where(own.ranks < view.top, own.ranks, -1).tolist()
 
 
-def test_a_server_with_log_probabilities(made):
-    _, fit, url = made
-    with connect(url, probe_texts=["w1 w2 w3"]) as model:
-        found = audit_provenance(model, USERS, reference_model=fit.shadows[0])
-    facts = {one.name: one for one in found.questions[0].statistics}
-    # A word model leaves out what it does not know, which an endpoint does not.
-    assert "counts other words than the target" in facts["likelihood-ratio"].not_applicable
-    assert facts["rank-histogram"].not_applicable is not None
-    assert facts["min-k++"].not_applicable is not None
-    assert facts["listed-share"].not_applicable is None
-
-
 @pytest.mark.parametrize(("liar", "top"), [("no_echo", 20), ("text_only", 1)])
 def test_a_server_that_lists_tokens_only(made, liar, top):
     _, fit, url = made

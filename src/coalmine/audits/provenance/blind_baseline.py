@@ -48,8 +48,6 @@ FEWEST_FOR_FOLDS = 10
 LEVEL = 0.01
 # Of the mean squared norm of the features, which are scaled to 1.
 PENALTY = 1.0
-# Labels that are scored at a time, so that memory stays bounded.
-_ORDERS_AT_ONCE = 500
 # What is counted is counted in this many buckets, so that memory does not grow with the vocabulary.
 BUCKETS = 1 << 13
 # The most single features that are looked at: half of them those that most users have, and half those that are spread least evenly over
@@ -205,10 +203,8 @@ def _areas(kernel: FloatArray, folds: Sequence[np.ndarray], labels: FloatArray) 
         scoring = _scoring(kernel, members)
         suspects = int((labels[members, 0] > 0).sum())
         weight = suspects * (len(members) - suspects)
-        for begin in range(0, labels.shape[1], _ORDERS_AT_ONCE):
-            some = labels[:, begin : begin + _ORDERS_AT_ONCE]
-            others = np.delete(some, members, axis=0)
-            total[begin : begin + some.shape[1]] += weight * _fold_areas(scoring @ others, some[members] > 0)
+        scores = scoring @ np.delete(labels, members, axis=0)
+        total += weight * _fold_areas(scores, labels[members] > 0)
         pairs += weight
     return total / pairs
 

@@ -6,7 +6,7 @@ Names and texts are compared in one form, whatever their case, white space and U
 from __future__ import annotations
 
 import unicodedata
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -248,35 +248,31 @@ def without_shared(users: AuditedUsers, by: By = "user") -> tuple[AuditedUsers, 
     (1, 0, '2 texts that several users have, or of users in two groups, were left out')
     """
     roles = ("suspects", "others", "non_members", "reference")
+    every = [(role, user) for role in roles for user in getattr(users, role)]
+
+    def owner(role: str, user: User) -> str:
+        return f"{role} {user.name}" if by == "document" else normalized(user.name)
+
     owners: dict[str, set[str]] = defaultdict(set)
-    sides: dict[str, set[str]] = defaultdict(set)
-    for role in roles:
-        for user in getattr(users, role):
-            owner = f"{role} {user.name}" if by == "document" else normalized(user.name)
-            sides[owner].update({role} - {"others"})
-            for form in _texts_of(user, by):
-                owners[form].add(owner)
-    first = set().union(*(_texts_of(user, by) for user in (*users.suspects, *users.non_members)))
-    left: dict[str, Any] = {}
-    count = 0
-    for role in roles[:3]:
-        left[role] = []
-        for user in getattr(users, role):
-            texts = [(text, _form(text)) for text in user.texts]
-            kept = tuple(
-                text
-                for text, form in texts
-                if not (
-                    _is_long(form, by) and (len(owners[form]) > 1 or (role == "others" and form in first))
-                )
-            )
-            if by != "document" and len(sides[normalized(user.name)]) > 1:
-                kept = ()
-            count += len(texts) - len(kept)
-            left[role] += [User(user.name, kept)] if kept else []
+    for role, user in every:
+        for form in _texts_of(user, by):
+            owners[form].add(owner(role, user))
+    sides = Counter(owner(role, user) for role, user in every if role != "others")
+    first = set().union(*(_texts_of(user, by) for role, user in every if role in ("suspects", "non_members")))
+    left: dict[str, Any] = {role: [] for role in roles[:3]}
+    for role, user in every:
+        texts = tuple(
+            text
+            for text in user.texts
+            if len(owners.get(_form(text), ())) < 2 and not (role == "others" and _form(text) in first)
+        )
+        if role in left and texts and sides[owner(role, user)] < 2:
+            left[role].append(User(user.name, texts))
     still = {user.name for role in ("suspects", "non_members") for user in left[role]}
     left["others"] = [user for user in left["others"] if user.name in still]
-    says = f"{counted(count, 'text')} that several users have, or of users in two groups, were left out"
+    gone = sum(len(user.texts) for role, user in every if role in left)
+    gone -= sum(len(user.texts) for some in left.values() for user in some)
+    says = f"{counted(gone, 'text')} that several users have, or of users in two groups, were left out"
     return users._replace(**left), says
 
 
@@ -311,10 +307,6 @@ def check_users(users: AuditedUsers, fit: Fit | None, by: By) -> None:
             fit is not None and not fit.made_with(users.reference)
         ),
     }
-    for role in ("suspects", "others", "non_members", "reference"):
-        some = getattr(users, role)
-        message = f"two users of the {role.replace('_', '-')} have the same name; join their texts, or give them other names"
-        problems[message] = len({user.name for user in some}) < len(some)
     for message, is_wrong in problems.items():
         if is_wrong:
             raise InputError(message)
