@@ -7,7 +7,7 @@ Everything is made in WORK: mail of made-up users, the tokenizer, the base model
 needs no shadow models: the base model, which saw nobody's mail, is the reference. For a target behind an endpoint that lists a few tokens
 only, `fine_tune` trains shadow models; it is run in WORK:
 
-    PYTHONPATH=.. coalmine provenance fit reference.jsonl --out fit --shadows 2 --train python:whose_mail:fine_tune
+    PYTHONPATH=.. coalmine provenance tuned --only-fit --reference reference.jsonl --out fit --shadows 2 --train python:whose_mail:fine_tune
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import random
 import sys
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -65,8 +64,8 @@ def fit(network: Any, lines: list[str], tokenizer: Any, *, epochs: int, rate: fl
     network.eval()
 
 
-def fine_tune(texts: Sequence[UserText]) -> str:
-    """A shadow model: the base model in this directory, fine-tuned on mail as the target was; returns where it is."""
+def fine_tune(texts: Sequence[UserText], directory: Path) -> None:
+    """A shadow model: the base model in this directory, fine-tuned on mail as the target was and saved in another directory."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     written = [text.text for text in texts]
@@ -74,10 +73,8 @@ def fine_tune(texts: Sequence[UserText]) -> str:
     tokenizer = AutoTokenizer.from_pretrained("base")
     network = AutoModelForCausalLM.from_pretrained("base")
     fit(network, written, tokenizer, epochs=EPOCHS, rate=RATE)
-    place = f"shadow-{zlib.crc32(repr(written).encode()):08x}"
-    network.save_pretrained(place)
-    tokenizer.save_pretrained(place)
-    return place
+    network.save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
 
 
 def main(work: Path, *, size: int = 120_000, epochs: int = EPOCHS) -> Provenance:

@@ -4,7 +4,6 @@ from coalmine.audits import User, UserText
 from coalmine.randomness import arrays
 from coalmine.training.trainer import train_documents
 
-CALLS = []
 COMMON = [f"w{number}" for number in range(30)]
 SMALL = {
     "hidden": 16,
@@ -50,9 +49,7 @@ def files_below(directory):
     }
 
 
-def saved_model(documents, where):
-    """A training function of a user's own, named as python:module:function: the location of a model, one for each call."""
-    CALLS.append(len(documents))
+def saved_model(documents, directory):
+    """A training function of a user's own, named as python:module:function."""
     texts = [document.text for document in documents]
-    out = f"{where}/model{len(CALLS)}"
-    return train_documents(texts, out=out, preset="provenance-words", **{**SMALL, "epochs": 3}).path
+    train_documents(texts, out=directory, preset="provenance-words", **{**SMALL, "epochs": 3})

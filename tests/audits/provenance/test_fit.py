@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from audits.provenance.small_users import CALLS, SMALL, files_below, small_users
+from audits.provenance.small_users import SMALL, files_below, saved_model, small_users
 from coalmine import ScriptedModel, audit_provenance, fit_provenance, load_model
 from coalmine.audits import AuditedUsers, FitOptions, ProvenanceOptions, User, UserText, load_fit, read_runs
 from coalmine.audits.provenance.fit import (
@@ -106,9 +106,9 @@ def test_scores_are_those_of_a_classifier_of_ranks_that_are_counted_by_hand(made
         views = [look(model, view_of(model), [text])[0] for text in texts]  # one text at a time
         return histogram.features(np.concatenate([view.ranks for view in views]))
 
-    models = [load_model(folder / shadow.location) for shadow in fit.record.shadows]
+    models = [load_model(folder / "shadows" / name) for name in fit.record.shadows]
     features = np.array([by_hand(model, user) for model in models for user in USERS])
-    labels = np.array([place in shadow.users for shadow in fit.record.shadows for place in range(8)])
+    labels = np.array([place in users for users in fit.record.shadows.values() for place in range(8)])
     expected = fit_classifier(features, labels)
     # The small models remember whom they were trained on.
     assert queries or ((expected.score(features) > 0) == labels).mean() > 0.8
@@ -167,8 +167,8 @@ def test_shadows_of_a_private_target_have_its_words_and_privacy_and_noise_of_the
         fit_provenance(USERS, tmp_path / name, like=target.path, shadows=2) for name in ("fit", "again")
     )
     checks = {target.record.options.private.seed_check}
-    for shadow in fit.record.shadows:
-        record = read_training(tmp_path / "fit" / shadow.location)
+    for name in fit.record.shadows:
+        record = read_training(tmp_path / "fit" / "shadows" / name)
         claim = record.privacy
         assert (claim.unit, claim.units, claim.noise_multiplier, claim.steps) == ("user", 4, 0.5, 4)
         checks.add(record.options.private.seed_check)
@@ -180,18 +180,28 @@ def test_shadows_of_a_private_target_have_its_words_and_privacy_and_noise_of_the
     assert weights[0] == weights[1]
 
 
-def test_a_function_of_one_s_own_saves_models_that_are_asked_and_kept(tmp_path):
-    CALLS.clear()
-    name = f"python:audits.provenance.small_users:saved_model:{tmp_path / 'models'}"
-    fit_provenance(USERS, tmp_path / "fit", shadows=2, train=name)
+def test_a_function_of_one_s_own_saves_models_where_it_is_told_and_resumes(tmp_path):
+    calls = []
+
+    def train(documents, directory):
+        calls.append(len(documents))
+        if len(calls) == 2:
+            (directory / "half").write_text("of a model")
+            raise KeyboardInterrupt
+        saved_model(documents, directory)
+
+    with pytest.raises(KeyboardInterrupt):
+        fit_provenance(USERS, tmp_path / "fit", shadows=2, train=train)
+    for _ in range(2):
+        fit_provenance(USERS, tmp_path / "fit", shadows=2, train=train)
     read = load_fit(tmp_path / "fit")
-    places = [str(tmp_path / "models" / f"model{number}") for number in (1, 2)]
-    assert [shadow.location for shadow in read.record.shadows] == places
-    assert len(read.shadows) == 2
-    fit_provenance(USERS, tmp_path / "fit", shadows=2, train=name)
-    assert CALLS == [24, 24]
-    with pytest.raises(InputError, match="must save each model in a place of its own"):
-        fit_provenance(USERS, tmp_path / "one", train=lambda _: places[0], shadows=2)
+    assert calls == [24, 24, 24]
+    assert list(read.record.shadows) == ["own-1", "own-2"]
+    named = "python:audits.provenance.small_users:saved_model"
+    fit = fit_provenance(USERS, tmp_path / "named", shadows=2, train=named)
+    assert [model.describe() for model in fit.shadows] == [model.describe() for model in read.shadows]
+    with pytest.raises(InputError, match="saved no model in the directory"):
+        fit_provenance(USERS, tmp_path / "one", train=lambda *_: None, shadows=2)
 
 
 def examples(number, width, seed=0):

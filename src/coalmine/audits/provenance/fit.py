@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,6 @@ from coalmine.audits.provenance.options import FitOptions
 from coalmine.audits.provenance.users import User, UserText
 from coalmine.engines.engine import Engine
 from coalmine.engines.ledger import UNITS_FILE, Ledger
-from coalmine.engines.units import KEY_BYTES
 from coalmine.errors import InputError, MissingExtraError
 from coalmine.models.loading import load_model
 from coalmine.models.plugins import named_function
@@ -34,6 +34,7 @@ from coalmine.records.estimate import Count
 from coalmine.storage.directories import sole_use
 from coalmine.storage.files import (
     check_places,
+    make_directory,
     no_empty_directory,
     remove_abandoned,
     sha256_of_file,
@@ -59,17 +60,8 @@ _OTHER_CELLS = {
     "gru-encoder-decoder": "encoder-decoder",
     "gru-attention": "attention",
 }
-# From the texts of some users to what `load_model` takes.
-Train = Callable[[list[UserText]], str | os.PathLike[str]]
-
-
-class Shadow(msgspec.Struct, frozen=True, kw_only=True):
-    """A shadow model, and what it was trained on."""
-
-    # The places of the reference users that it was trained on, from 0.
-    users: tuple[int, ...]
-    # A path from the directory of the fit, or what the user's own function returned.
-    location: str
+# Trains a model on the texts of some users, and saves it in a directory.
+Train = Callable[[list[UserText], Path], object]
 
 
 class FitRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +74,8 @@ class FitRecord(msgspec.Struct, frozen=True, kw_only=True):
     # Of the names and texts of the reference users, in the order of the corpus, and how many there are.
     reference_sha256: str
     users: Count
-    shadows: tuple[Shadow, ...] = ()
+    # The models, by the names of their directories, and the places of the users that each was trained on, from 0.
+    shadows: dict[str, tuple[int, ...]] = {}
 
 
 FITS = Document(
@@ -160,16 +153,14 @@ class Fit:
     @cached_property
     def shadows(self) -> tuple[Model, ...]:
         """The shadow models, loaded when they are first needed."""
-        # Those of `train` are in the directory; the user's own function says where its models are.
-        places = [(self.directory / shadow.location, shadow.location) for shadow in self.record.shadows]
-        return tuple(load_model(place if place.is_dir() else location) for place, location in places)
+        return tuple(load_model(self.directory / SHADOWS_FOLDER / name) for name in self.record.shadows)
 
     @property
     def trained_on(self) -> NDArray[np.bool_]:
         """(users, shadows): whether each shadow was trained on each reference user."""
         found = np.zeros((self.record.users, len(self.record.shadows)), dtype=bool)
-        for place, shadow in enumerate(self.record.shadows):
-            found[list(shadow.users), place] = True
+        for place, users in enumerate(self.record.shadows.values()):
+            found[list(users), place] = True
         return found
 
     def made_with(self, users: Sequence[User]) -> bool:
@@ -214,8 +205,8 @@ def fit_provenance(
         like: a model that `coalmine train` wrote, usually the target: shadows are trained as it was, with its vocabulary.
         preset: a name of `PRESETS`, for a target of another kind. Without any, that of the paper for texts or for pairs.
         training: options of the trainings that differ; a list of values is for the shadows in turn, such as `{"hidden": [64, 96]}`.
-        train: your own function instead, from the texts of some users to the location of a model that was trained on them; or its name,
-            python:module:function. It runs in this process.
+        train: your own function instead, which trains a model on a list of texts, its first argument, and saves it in a directory, its
+            second; or its name, python:module:function. It runs in this process.
         engine: where shadows are trained, such as "processes:2"; the results are the same.
         progress: is advanced by characters that are trained on.
         changes: fields of `FitOptions`.
@@ -247,7 +238,7 @@ def fit_provenance(
     with no_empty_directory(folder), sole_use(folder):
         if (folder / FIT_FILE).exists():
             fit = load_fit(folder)
-            if msgspec.structs.replace(fit.record, shadows=()) != record:
+            if msgspec.structs.replace(fit.record, shadows={}) != record:
                 raise InputError(
                     f"{folder} already holds shadow models of other reference users or with other options; choose another directory, or "
                     "remove it"
@@ -258,17 +249,14 @@ def fit_provenance(
         ledger.begin(
             f"{SCHEMA} {record.recipe_sha256} {digest}", instead=not os.path.lexists(folder / UNITS_FILE)
         )
-        if own is not None:
-            locations = _trained_by(own, reference, trained_on, ledger, shown)
-        else:
-            place = folder / SHADOWS_FOLDER
+        place = folder / SHADOWS_FOLDER
+        if own is None:
             trained = train_shadows(reference, trained_on, recipe, place, engine=engine, progress=shown)
-            locations = [os.path.relpath(model.path, folder) for model in trained]
-        shadows = tuple(
-            Shadow(users=tuple(np.flatnonzero(column).tolist()), location=location)
-            for column, location in zip(trained_on.T, locations, strict=True)
-        )
-        record = msgspec.structs.replace(record, shadows=shadows)
+            names = [model.path.name for model in trained]
+        else:
+            names = _trained_by(own, reference, trained_on, place, shown)
+        users = [tuple(np.flatnonzero(column).tolist()) for column in trained_on.T]
+        record = msgspec.structs.replace(record, shadows=dict(zip(names, users, strict=True)))
         FITS.save(folder, record)
         ledger.forget()
         remove_abandoned(folder)
@@ -403,29 +391,23 @@ def train_shadows(
 
 
 def _trained_by(
-    train: Train, users: Sequence[User], trained_on: NDArray[np.bool_], ledger: Ledger, progress: Progress
+    train: Train, users: Sequence[User], trained_on: NDArray[np.bool_], directory: Path, progress: Progress
 ) -> list[str]:
-    """Where the user's own function put shadow models; those that an earlier run trained before it was stopped are not trained again."""
-    found: list[str] = []
-    progress.start("Training shadows", trained_on.shape[1])
-    for number, column in enumerate(trained_on.T):
-        key = number.to_bytes(KEY_BYTES, "big")
-        known = ledger.result(key)
-        if known is None:
+    """The names of the directories of models that the user's own function trains; one that is there is complete."""
+    names = [f"own-{number}" for number in range(1, trained_on.shape[1] + 1)]
+    begun = directory / "unfinished"
+    progress.start("Training shadows", len(names))
+    for name, column in zip(names, trained_on.T, strict=True):
+        if not (directory / name).is_dir():
+            shutil.rmtree(begun, ignore_errors=True)
             chosen = [user for user, is_chosen in zip(users, column, strict=True) if is_chosen]
-            where = train([text for user in chosen for text in user.texts])
-            if isinstance(where, (str, os.PathLike)) and os.path.isdir(where):  # noqa: PTH112 - it need not be a path
-                where = Path(where).resolve()
-            if not isinstance(where, (str, os.PathLike)) or str(where) in found:
-                raise InputError(
-                    f"your function must save each model in a place of its own and return this place, got {type(where).__name__}"
-                )
-            known = {"location": np.array(str(where))}
-            ledger.add(key, known)
-        found.append(str(known["location"]))
+            train([text for user in chosen for text in user.texts], make_directory(begun))
+            if not any(begun.iterdir()):
+                raise InputError("your function saved no model in the directory that is its second argument")
+            begun.rename(directory / name)
         progress.advance(1)
     progress.finish()
-    return found
+    return names
 
 
 def _digest(users: Sequence[User]) -> str:
