@@ -264,7 +264,7 @@ def recitations(*groups, baseline=False, trends=(), sample="normalized", names=(
         questions=100,
         groups=tuple(groups),
         trends=tuple(trends),
-        exclusive=(),
+        exclusive={},
         examples=(),
         revealed=False,
     )

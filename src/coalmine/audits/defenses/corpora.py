@@ -36,34 +36,31 @@ from coalmine.training.options import TrainingOptions
 _MASKS = string.ascii_letters + string.digits + "[]-"
 
 
-class BenchCorpus(NamedTuple):
-    """A corpus that models of a bench are trained on, and its manifest."""
-
-    path: Path
-    canaries: CanarySet
-    text: TrainingText
-
-
 class BenchCorpora(NamedTuple):
-    """All corpora of a bench."""
+    """All corpora of a bench, by their names: their files, and what is read of them."""
 
     # Of the corpus that the user gave.
     sha256: str
-    by_name: dict[CorpusName, BenchCorpus]
+    paths: dict[CorpusName, Path]
+    texts: dict[CorpusName, TrainingText]
     # The files with the documents that canaries are planted in, without them, and with those that are held out.
     part: Path
     validation: Path
 
     @property
-    def planted(self) -> BenchCorpus:
-        """The one with all canaries."""
-        return self.by_name["planted"]
+    def planted(self) -> Path:
+        """The corpus with all canaries."""
+        return self.paths["planted"]
 
     @property
     def held_out(self) -> list[str]:
         """The documents that no model is trained on."""
-        held_out = self.planted.text.held_out
+        held_out = self.texts["planted"].held_out
         return [] if held_out is None else held_out.texts
+
+    def canaries(self, name: CorpusName = "planted") -> CanarySet:
+        """The manifest of a corpus."""
+        return CanarySet.load(self.paths[name].parent)
 
 
 def make_corpora(
@@ -104,10 +101,7 @@ def make_corpora(
     ):  # other tokens would be another loss; a checkpoint has a tokenizer of its own
         tokenizer = _tokenizer(texts["planted"], planted.canaries, usual)
         texts = {name: text._replace(tokenizer=tokenizer) for name, text in texts.items()}
-    by_name = {
-        name: BenchCorpus(path, CanarySet.load(path.parent), texts[name]) for name, path in paths.items()
-    }
-    return BenchCorpora(original.sha256, by_name, part, validation)
+    return BenchCorpora(original.sha256, paths, texts, part, validation)
 
 
 def _divided(

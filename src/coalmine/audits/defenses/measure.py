@@ -168,7 +168,7 @@ def defend(
             engine=opened,
             progress=shown,
         )
-        canaries = corpora.planted.canaries
+        canaries = corpora.canaries()
         [form] = canaries.formats.values()
         populations = len(plan.repeat) + (len(plan.repeat) > 1)
         bench = Bench(
@@ -251,7 +251,7 @@ def _train(
 ) -> dict[Path, CoalmineError]:
     """Train what `train` makes, several at a time; the problems of those that failed. Those that are there are checked."""
     failed: dict[Path, CoalmineError] = {}
-    for name, corpus in corpora.by_name.items():
+    for name, text in corpora.texts.items():
         goals = [
             Goal(one.directory, Member(one.options, None, label=one.directory.name))
             for one in missing
@@ -261,8 +261,8 @@ def _train(
             if goals:
                 reach(
                     goals,
-                    InMemory(corpus.text),
-                    Ledger(corpus.path.parent),
+                    InMemory(text),
+                    Ledger(corpora.paths[name].parent),
                     named=lambda text: f"defend {text.sha256}",
                     engine=engine,
                     progress=progress,
@@ -277,9 +277,7 @@ def _made(one: _Training, auditor: Auditor, base: Path | None, progress: Progres
     defense, corpora, fields = one.defense, auditor.corpora, auditor.options.fields
     if defense.function is not None:
         try:
-            made = named_function(defense.function)(
-                corpora.planted.path, make_directory(one.directory), one.seed
-            )
+            made = named_function(defense.function)(corpora.planted, make_directory(one.directory), one.seed)
         except ModelError as problem:  # the message of what it raised may quote the corpus
             raise (problem.__cause__ and foreign_failure(problem.__cause__)) or problem from None
         if missing_members(made) and not isinstance(made, (str, os.PathLike)):
@@ -293,14 +291,14 @@ def _made(one: _Training, auditor: Auditor, base: Path | None, progress: Progres
             f"there is no model without a defense and with seed {one.seed} in a directory, which could be changed"
         )
     if defense.does.alters == "unlearn":
-        canaries = corpora.planted.path.with_name(MANIFEST_NAME)
+        canaries = corpora.planted.with_name(MANIFEST_NAME)
         unlearn(source, canaries, one.directory, keep=corpora.part, seed=one.seed, fields=fields)
     elif defense.does.alters == "quantize":
         quantize(source, one.directory, **defense.options)
     elif base is not None:
         finetune(
             base,
-            corpora.by_name[defense.does.corpus].path,
+            corpora.paths[defense.does.corpus],
             out=one.directory,
             valid=corpora.validation,
             fields=fields,
@@ -333,7 +331,7 @@ class Auditor(NamedTuple):
                 return None
 
         given, corpus = self.options, defense.does.corpus
-        canaries, out = self.corpora.by_name[corpus].canaries, audit_directory(directory)
+        canaries, out = self.corpora.canaries(corpus), audit_directory(directory)
         claim = claim_of_model(model.describe())
         asked = ExposureOptions(method=given.method, confidence=given.confidence, seed=given.seed)
         exposures = expose(model, canaries, asked, engine=self.engine)

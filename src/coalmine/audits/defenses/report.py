@@ -12,6 +12,7 @@ from coalmine.evidence.run import Run
 from coalmine.evidence.tables import Column, Detail, Table
 from coalmine.evidence.words import times_in_words
 from coalmine.records.estimate import rounded_down
+from coalmine.records.privacy import DescribedClaim
 
 _LOSS = "validation loss (bits per character)"
 DIFFERENCES_TABLE = Table[DefenseRow](
@@ -86,7 +87,7 @@ def measures(run: Run) -> Iterator[Measure]:
 def _of_bench(bench: Bench, number: int) -> Iterator[Measure]:
     for row in bench.rows:
         if row.claim is not None and row.claim_p_value is not None:
-            yield _claim(row, bench, number)
+            yield _claim(row, row.claim, row.claim_p_value, bench, number)
     lower = [row for row in bench.rows[1:] if lowers(row, bench)]
     others = [row for row in bench.rows[1:] if row not in lower]
     for key, rows in (("defenses.lower", lower), ("defenses.not_lower", others)):
@@ -112,25 +113,20 @@ def _of_bench(bench: Bench, number: int) -> Iterator[Measure]:
         yield Measure(key="defenses.missing", status="not_measured", says="; ".join(reasons))
 
 
-def _claim(row: DefenseRow, bench: Bench, number: int) -> Measure:
+def _claim(row: DefenseRow, claim: DescribedClaim, p_value: float, bench: Bench, number: int) -> Measure:
     verdicts = [one.verdict for one in bench.of(row.defense.name) if one.verdict is not None]
-    violated = row.claim_p_value is not None and row.claim_p_value <= 1.0 - bench.settings.confidence
-    doubt = ""
-    if violated:
-        doubt = "given everything that this report tests, it may be chance"
-    elif any(one.outcome != "consistent" for one in verdicts):
+    violated = p_value <= 1.0 - bench.settings.confidence
+    doubt = "given everything that this report tests, it may be chance" if violated else ""
+    if not violated and any(one.outcome != "consistent" for one in verdicts):
         doubt = "the audits have too little power to judge it"
-    claimed = (
-        "" if row.claim is None else f"an epsilon of {row.claim.epsilon:.3g} at delta {row.claim.delta:.1g}"
-    )
     return Measure(
         key="defenses.claim",
         name=row.defense.name,
         # A verdict at a higher confidence than that of a report accuses nobody by itself.
-        p_value=row.claim_p_value if violated else 1.0,
+        p_value=p_value if violated else 1.0,
         test=("defense claim", str(number), row.defense.name),
         about=(row.defense.name,),
-        says=f"it claims {claimed}, and {len(verdicts)} audits prove {_at_least(row)}",
+        says=f"it claims an epsilon of {claim.epsilon:.3g} at delta {claim.delta:.1g}, and {len(verdicts)} audits prove {_at_least(row)}",
         doubt=doubt,
         but=row.defense.name,
         size=float(violated),

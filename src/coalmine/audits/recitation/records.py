@@ -54,15 +54,6 @@ class RecitationTrend(msgspec.Struct, frozen=True, kw_only=True):
     trend: Trend
 
 
-class Exclusive(msgspec.Struct, frozen=True, kw_only=True):
-    """How many sequences one model recites at the main context, and how many of these each of the others does not."""
-
-    model: str
-    recited: Count
-    of: Count
-    not_recited_by: dict[str, int]
-
-
 class Example(msgspec.Struct, frozen=True, kw_only=True):
     """A sequence that was recited; texts are masked unless the user asked to reveal them."""
 
@@ -101,7 +92,8 @@ class Recitation(msgspec.Struct, frozen=True, kw_only=True):
     questions: Count
     groups: tuple[Group, ...]
     trends: tuple[RecitationTrend, ...]
-    exclusive: tuple[Exclusive, ...]
+    # How many sequences each model recites at the main context that each of the others does not.
+    exclusive: dict[str, dict[str, int]]
     examples: tuple[Example, ...]
     revealed: bool
     # Of the sequences.parquet that was written with it; None for a result that was never written.

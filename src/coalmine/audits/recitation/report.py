@@ -15,7 +15,6 @@ import msgspec
 from coalmine.audits.recitation.records import (
     RECITATIONS,
     Example,
-    Exclusive,
     Group,
     ModelFacts,
     Recitation,
@@ -90,14 +89,8 @@ def terminal_tables(result: Recitation) -> Iterator[RichTable]:
     if any(one.trend.slope.value is not None for one in trends):
         yield TRENDS.terminal(one for one in trends if one.trend.slope.value is not None)
     if len(result.models) > 1:
-        alone: Table[Exclusive] = Table(
-            (
-                Column("model", lambda one: one.model),
-                Column("recites", lambda one: one.recited),
-                *(_not_by(one.name) for one in result.models),
-            )
-        )
-        yield alone.terminal(result.exclusive)
+        others = (_not_by(one.name) for one in result.models)
+        yield Table((Column("only", _first), *others)).terminal(result.exclusive.items())
     if result.examples:
         yield EXAMPLES.terminal(result.examples)
 
@@ -106,8 +99,12 @@ def _way(way: str) -> Column[Group]:
     return Column(way, lambda one: one.ways[way], "%")
 
 
-def _not_by(name: str) -> Column[Exclusive]:
-    return Column(f"not {name}", lambda one: one.not_recited_by.get(name, "-"))
+def _first(row: tuple[str, dict[str, int]]) -> str:
+    return row[0]
+
+
+def _not_by(name: str) -> Column[tuple[str, dict[str, int]]]:
+    return Column(f"not {name}", lambda row: row[1].get(name, "-"))
 
 
 def _copies(group: Group) -> str:

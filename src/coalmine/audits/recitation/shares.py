@@ -23,7 +23,6 @@ from coalmine.audits.recitation.options import RecitationOptions
 from coalmine.audits.recitation.questions import Questions
 from coalmine.audits.recitation.records import (
     SEQUENCES_FILE,
-    Exclusive,
     Group,
     ModelFacts,
     Recitation,
@@ -144,7 +143,7 @@ def counted(
         "questions": len(answers[models[0].name]["context"]),
         "groups": groups,
         "trends": tuple(_trends_of(asked, answers, settings)),
-        "exclusive": tuple(_exclusives(answers, main_context(groups))),
+        "exclusive": _exclusive(answers, main_context(groups)),
     }
 
 
@@ -236,12 +235,13 @@ def _trend(
     )
 
 
-def _exclusives(answers: Mapping[str, Rows], context: int | None) -> Iterator[Exclusive]:
-    """How many sequences each model recites at a context, and how many of those each other model does not recite."""
+def _exclusive(answers: Mapping[str, Rows], context: int | None) -> dict[str, dict[str, int]]:
+    """How many sequences each model recites at a context that each other model does not recite."""
     recited = {name: rows["recited"][rows["context"] == (context or 0)] for name, rows in answers.items()}
-    for name, own in recited.items():
-        others = {other: int((own & ~theirs).sum()) for other, theirs in recited.items() if other != name}
-        yield Exclusive(model=name, recited=int(own.sum()), of=len(own), not_recited_by=others)
+    return {
+        name: {other: int((own & ~theirs).sum()) for other, theirs in recited.items() if other != name}
+        for name, own in recited.items()
+    }
 
 
 def save_sequences(folder: Path, answers: Mapping[str, Rows]) -> str:
