@@ -76,13 +76,6 @@ class OnlyScores:
         return self._model.score(sequences)
 
 
-class Elsewhere(OnlyScores):
-    """The same on another machine."""
-
-    def checks(self):
-        return {}
-
-
 OPTIONS = {"contexts": [5, 20], "suffix": 10, "lengths": [40], "per_bucket": 60}
 
 
@@ -219,13 +212,6 @@ def test_the_name_of_a_model_cannot_speak_to_the_terminal(learned, index):
     assert result.models[0].name == "\\x1b[31mred\\x00\\u202e"
 
 
-def test_an_endpoint_that_fails_may_answer_another_time(learned, index, tmp_path, monkeypatch):
-    monkeypatch.setattr(recitation_answers, "AT_A_TIME", 50)
-    with pytest.raises(ModelOutputError):
-        recite(learned, index, **OPTIONS, baseline=Elsewhere(learned, fails_after=60), out=tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["unfinished.units"]
-
-
 def test_a_model_without_any_answer_is_never_beside_others_and_leaves_nothing(
     learned, index, tmp_path, monkeypatch
 ):
@@ -287,8 +273,6 @@ def test_a_model_that_only_scores_is_asked_for_its_scores(corpus, tmp_path):
     assert result.groups[-1].copies == (COPIES, COPIES)
     assert result.groups[-1].recited.value == 1
     assert result.groups[-1].ways["sampled, in 1 try"].value == 1
-    with pytest.raises(NotMeasurableError, match="temperature"):
-        recite(scripted, index, contexts=[20], suffix=10, temperature=0.5)
 
 
 def test_trends_are_there_for_sizes_that_are_known(learned, index):
@@ -344,8 +328,6 @@ def test_masked_models_restore_whole_sequences(corpus, tmp_path):
     result = recite(model, index, lengths=[8, 12], per_bucket=10)
     assert result.main_context is None
     assert result.groups[0].recited.n == result.questions
-    with pytest.raises(NotMeasurableError, match="leave --beam out"):
-        recite(model, index, lengths=[8], per_bucket=5, beam=4)
     # It has 64 positions, two of which special tokens take.
     [told] = recite(model, index, per_bucket=5).warnings
     assert "more than 62 tokens were left out" in told

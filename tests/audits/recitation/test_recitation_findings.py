@@ -87,15 +87,6 @@ def test_contexts_share_the_error_and_models_are_tests_of_their_own():
 
 
 @pytest.mark.parametrize(
-    ("high", "severity"),
-    [(0.05, "high"), (0.0499, "medium"), (None, "high")],
-)
-def test_the_severity_goes_by_the_upper_limit(high, severity):
-    one = the(run_of(made.group(share(30, high=high))), "recitation.share")
-    assert (one.status, one.severity, one.subject) == ("found", severity, ("asked",))
-
-
-@pytest.mark.parametrize(
     ("high", "status"), [(0.01, "clear"), (0.0101, "not_measured"), (None, "not_measured")]
 )
 def test_hardly_anything_is_recited_where_all_upper_limits_are_within_one_percent(high, status):
