@@ -11,7 +11,7 @@ from coalmine.audits.membership.measure import (
 from coalmine.audits.provenance.fit import fit_provenance as fit_provenance
 from coalmine.audits.provenance.measure import audit_provenance as audit_provenance
 from coalmine.audits.recitation.measure import recite as recite
-from coalmine.audits.runs import read_run as read_run, read_runs as read_runs
+from coalmine.audits.registry import read_run as read_run, read_runs as read_runs
 from coalmine.audits.watching.records import ExposureWatch as ExposureWatch
 from coalmine.corpus.planting.manifest import CanarySet as CanarySet
 from coalmine.corpus.planting.planting import plant as plant

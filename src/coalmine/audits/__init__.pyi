@@ -67,7 +67,7 @@ from coalmine.audits.recitation.records import (
     read_recitation as read_recitation,
 )
 from coalmine.audits.registry import audited as audited
-from coalmine.audits.runs import read_run as read_run, read_runs as read_runs
+from coalmine.audits.registry import read_run as read_run, read_runs as read_runs
 from coalmine.audits.whole.records import (
     REVIEWS as REVIEWS,
     Review as Review,

@@ -1,7 +1,8 @@
-"""All audits, one line each; other packages register theirs through the entry point group `coalmine.audits`."""
+"""All audits, one line each, and the results of all read back; other packages register theirs through the entry point group of `GROUP`."""
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from importlib.metadata import entry_points
 
@@ -18,6 +19,7 @@ from coalmine.audits.survival.report import SURVIVAL
 from coalmine.audits.watching.report import WATCHING
 from coalmine.audits.whole.report import STEPS
 from coalmine.errors import InputError
+from coalmine.evidence import reading
 from coalmine.evidence.measures import Audit
 from coalmine.evidence.run import Run
 
@@ -34,17 +36,14 @@ def audits() -> tuple[Audit, ...]:
     found = list(OWN)
     for entry in sorted(entry_points(group=GROUP), key=lambda one: one.name):
         try:
-            audit = entry.load()
+            audit: Audit = entry.load()
+            is_known = audit.name in {one.name for one in found}
         except Exception as problem:
             raise InputError(
                 f"the audit {entry.name!r} of another package could not be loaded ({type(problem).__name__}: {problem}); update that "
                 "package, or remove it"
             ) from problem
-        if not isinstance(audit, Audit):
-            raise InputError(
-                f"the entry point {entry.name!r} of {GROUP} is not an Audit, but {type(audit).__name__}; it must name one"
-            )
-        if audit.name in {one.name for one in found}:
+        if is_known:
             raise InputError(
                 f"there are two audits named {audit.name!r}, one from {entry.value}; update that package, or remove it"
             )
@@ -53,24 +52,44 @@ def audits() -> tuple[Audit, ...]:
 
 
 def audited(run: Run) -> tuple[str, ...]:
-    """The names of the audits that a run has results of.
-
-    >>> import tempfile
-    >>> from coalmine.audits import membership_of_scores, read_run
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = membership_of_scores(range(80, 180), range(100)).save(folder)
-    ...     audited(read_run(folder))
-    ('membership',)
-    """
-    return tuple(audit.name for audit in _missed() if audit.tested_in(run))
+    """The names of the audits that a run has results of."""
+    return tuple(audit.name for audit in audits() if audit.is_missed and audit.tested_in(run))
 
 
 def not_audited(run: Run) -> tuple[str, ...]:
-    """The names of the audits that a run has no results of."""
-    there = audited(run)
-    return tuple(audit.name for audit in _missed() if audit.name not in there)
+    """The names of the audits that a run has no results of, and that a report misses."""
+    return tuple(audit.name for audit in audits() if audit.is_missed and not audit.tested_in(run))
 
 
-def _missed() -> list[Audit]:
-    """The audits that a report misses if they were not run."""
-    return [audit for audit in audits() if audit.is_missed]
+def read_run(*paths: str | os.PathLike[str]) -> Run:
+    """All results below the given directories (or in the given files), which must be about one model.
+
+    A file that is damaged, or of another version, is an InputError that names it, and so is a directory without any result.
+
+    >>> import tempfile
+    >>> from coalmine import membership_of_scores
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = membership_of_scores(range(80, 180), range(100)).save(folder)
+    ...     read_run(folder).measured_manifests
+    frozenset()
+    """
+    runs = read_runs(*paths)
+    if len(runs) > 1:
+        names = ", ".join(run.name for run in runs)
+        raise InputError(
+            f"the given paths hold results of {len(runs)} models ({names}); name the directory of one of them"
+        )
+    return runs[0]
+
+
+def read_runs(*paths: str | os.PathLike[str]) -> tuple[Run, ...]:
+    """The results below the given paths, one run per model, in the order of the paths.
+
+    >>> import tempfile
+    >>> from coalmine import membership_of_scores
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = membership_of_scores(range(80, 180), range(100)).save(folder)
+    ...     len(read_runs(folder))
+    1
+    """
+    return reading.read_runs(paths, audits(), OF_CORPORA)

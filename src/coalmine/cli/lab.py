@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from coalmine.audits.defenses.recipes import DefenseOptions, defenses_in_words
-from coalmine.audits.runs import read_runs
+from coalmine.audits.registry import read_runs
 from coalmine.audits.survival.measure import survival_of
 from coalmine.audits.survival.trainer import rehearsed, trainer_of
 from coalmine.cli.options import Corpus, CorpusFields, Running, Training

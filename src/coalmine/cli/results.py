@@ -15,7 +15,7 @@ from coalmine.audits.comparison.report import PAIRS_TABLE, RUNS_TABLE, compariso
 from coalmine.audits.extraction.certificate import verify_certificate
 from coalmine.audits.extraction.report import certificate_in_words
 from coalmine.audits.extraction.results import EXTRACTIONS
-from coalmine.audits.runs import read_run, read_runs
+from coalmine.audits.registry import read_run, read_runs
 from coalmine.cli.output import placed
 from coalmine.cli.runner import Session, loaded
 from coalmine.cli.taking import Argument, Arguments, Part

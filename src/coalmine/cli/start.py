@@ -12,7 +12,7 @@ from coalmine.audits.extraction.measuring import verify_extraction
 from coalmine.audits.extraction.results import CanaryExtraction, save_verification
 from coalmine.audits.membership.measure import membership
 from coalmine.audits.membership.report import membership_in_plain_words
-from coalmine.audits.runs import read_runs
+from coalmine.audits.registry import read_runs
 from coalmine.audits.whole import auditing
 from coalmine.audits.whole.records import ReviewOptions
 from coalmine.audits.whole.report import STEPS_TABLE

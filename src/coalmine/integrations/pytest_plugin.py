@@ -51,7 +51,7 @@ def coalmine_check() -> Callable[..., GateResult]:
     def check_run(*run: PathLike, policy: PathLike) -> GateResult:
         __tracebackhide__ = True
         with _reported():
-            from coalmine.audits.runs import read_run
+            from coalmine.audits.registry import read_run
             from coalmine.reports.gate import check, read_policy
 
             result = check(read_run(*run), read_policy(policy))

@@ -197,7 +197,7 @@ def relation(first, second, *, within=0.02, grounds=((None,) * 3, (None,) * 3)):
         ]
         for side in ((first, grounds[0]), (second, grounds[1]))
     ]
-    return loss_relation(sides, ComparisonOptions(equal_within=within))[0]
+    return loss_relation(sides, ComparisonOptions(equal_within=within))
 
 
 def test_losses_are_equal_only_where_the_whole_interval_is_within_what_counts_as_equal():

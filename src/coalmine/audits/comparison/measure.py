@@ -37,7 +37,7 @@ from coalmine.audits.comparison.references import (
 from coalmine.audits.exposure.estimators import estimator_of
 from coalmine.audits.exposure.results import EXPOSURES, ExposureResult
 from coalmine.audits.membership.populations import load_source
-from coalmine.audits.runs import read_run
+from coalmine.audits.registry import read_run
 from coalmine.errors import InputError, MissingExtraError, NotMeasurableError
 from coalmine.evidence.directories import audited_model
 from coalmine.evidence.run import Run, names_of
@@ -231,8 +231,10 @@ def _tested(
     asked: ComparisonOptions,
 ) -> PairDifference:
     """A pair with its difference in exposure, or why there is none; it is not yet concluded."""
-    relation, words = loss_relation(sides, asked)
-    found, statement = None, f"loss: {words}"
+    relation = loss_relation(sides, asked)
+    losses = [[one.loss for one in side if one.loss is not None] for side in sides]
+    words = " and ".join(f"{float(np.mean(side)):.4g}" for side in losses if side)
+    found, statement = None, f"loss: {relation} ({words or 'there is none'})"
     try:
         found = _difference(sides, planted, template, asked)
     except NotMeasurableError as problem:
@@ -321,33 +323,24 @@ def _values(results: Results) -> list[float]:
     return [r.exposure or 0.0 for r in results]
 
 
-def loss_relation(
-    sides: Sequence[Sequence[Strategy]], options: ComparisonOptions
-) -> tuple[LossRelation, str]:
-    """How the losses of two sides compare, over their trainings where there are several; and why."""
-    values = [[one.loss for one in side if one.loss is not None] for side in sides]
+def loss_relation(sides: Sequence[Sequence[Strategy]], options: ComparisonOptions) -> LossRelation:
+    """How the losses of two sides compare; over their trainings where there are several, by the interval of the difference."""
     runs = [one for side in sides for one in side]
-    if any(one.loss is None for one in runs):
-        return "not known", "not known for all"
-    if not _on_same_ground(runs):
-        return "not known", "measured on different documents or in different tokens"
+    values = [[one.loss for one in side if one.loss is not None] for side in sides]
+    if sum(map(len, values)) < len(runs) or not _on_same_ground(runs):
+        return "not known"
     low = high = values[0][0] - values[1][0]
-    words = f"{np.mean(values[0]):.4g} and {np.mean(values[1]):.4g}"
-    if len(runs) == 2:
-        words += ", without an interval"
-    else:
+    if len(runs) > 2:
         try:
             found = run_difference(*values, confidence=options.confidence, unit="").estimate
         except NotMeasurableError:
-            return "not told apart", f"not told apart ({words} on average, without an interval)"
+            return "not told apart"
         low, high = found.low or 0.0, found.high or 0.0
-        words += f" on average, difference {low:.3g} to {high:.3g} at {100 * options.confidence:g}%"
-    within = options.equal_within
-    if -within <= low and high <= within:
-        return "equal", f"equal within {within:g} ({words})"
+    if -options.equal_within <= low and high <= options.equal_within:
+        return "equal"
     if low <= 0 <= high:
-        return "not told apart", f"not told apart ({words})"
-    return ("second better" if low > 0 else "first better"), f"different ({words})"
+        return "not told apart"
+    return "second better" if low > 0 else "first better"
 
 
 def _concluded(pair: PairDifference, p_value: float, confidence: float) -> PairDifference:

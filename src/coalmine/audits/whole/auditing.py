@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from coalmine.audits.runs import read_runs
+from coalmine.audits.registry import read_runs
 from coalmine.audits.whole.records import REVIEWS, Review, ReviewOptions, Speeds, StepRecord
 from coalmine.audits.whole.steps import STEPS, AuditStep, Plan, StepRun
 from coalmine.audits.whole.subject import (
