@@ -14,7 +14,6 @@ from coalmine.audits import EXPOSURES, VERIFIED, audited
 from coalmine.audits.exposure.chance import group_test, judged
 from coalmine.audits.extraction.results import read_verified
 from coalmine.errors import InputError
-from coalmine.evidence.run import Located
 from coalmine.randomness import arrays
 from coalmine.records.documents import write_sealed
 from coalmine.reports.conclusion import conclusion_of
@@ -186,11 +185,6 @@ def test_withheld_canaries_that_look_memorized_spoil_everything(tmp_path):
     findings = findings_of(made.run_with(tmp_path, made.with_result(document, leaked)))
     assert the(findings, "CM105").severity == "high"
     assert conclusion_of(findings).sentence.startswith("The measurement cannot be trusted")
-    # One that could not be measured hides none of the others.
-    hidden = [made.exposure_result(f"w{n}", exact_exposure(2**14, 2**20), times=0) for n in range(9)]
-    hidden.append(made.exposure_result("none", not_measured(), times=0))
-    findings = findings_of(made.run_with(tmp_path, made.exposure_document(hidden)))
-    assert the(findings, "CM105").status == "found"
 
 
 @pytest.mark.parametrize(
@@ -230,20 +224,6 @@ def test_no_result_is_left_out_because_another_came_first(tmp_path):
     (later.parent / "extraction-f0.json").unlink()
     write_sealed(later, msgspec.structs.replace(read_verified(later), model=first.model))
     assert the(findings_of(read_run(tmp_path)), "CM201").status == "found"
-
-
-def test_a_model_of_other_data_is_not_called_free_of_memory(forgetful):
-    clear = conclusion_of(findings_of(forgetful))
-    assert (clear.answers[0].tone, clear.answers[1].tone) == ("good", "good")
-    document = msgspec.structs.replace(
-        forgetful.first(EXPOSURES), warnings=("the model was trained on other data",)
-    )
-    first, *others = forgetful.all(EXPOSURES)
-    run = forgetful.with_all(EXPOSURES, (Located(first.path, document), *others))
-    doubted = conclusion_of(findings_of(run))
-    assert [one.tone for one in doubted.answers] == ["open", "open", "warn"]
-    assert doubted.answers[2].answer == "Mend the measurement"
-    assert "no memory" not in doubted.sentence
 
 
 def test_nothing_to_read_is_an_error(tmp_path):

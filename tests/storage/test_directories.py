@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from coalmine.errors import InputError
+from coalmine.errors import InputError, UnflushedError
 from coalmine.storage.directories import (
     SCHEMA,
     UNFINISHED_FILE,
@@ -90,6 +90,12 @@ def test_what_fails_leaves_what_was_there_and_neither_its_files_nor_its_note(tmp
     with pytest.raises(KeyboardInterrupt):
         fail_within(tmp_path, KeyboardInterrupt())
     assert [path.name for path in tmp_path.iterdir()] == ["canaries.json"]
+
+
+def test_what_is_complete_and_only_not_flushed_stays(tmp_path):
+    with pytest.raises(UnflushedError):
+        fail_within(tmp_path, UnflushedError("a power failure could still undo it"))
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(NAMES, "new")
 
 
 def test_a_note_names_files_of_its_own_directory_only(tmp_path):

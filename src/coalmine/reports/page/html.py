@@ -15,7 +15,7 @@ from coalmine.evidence.charts import Chart
 from coalmine.evidence.measures import Status
 from coalmine.evidence.pages import all_visible, content_policy, drawing_script, templates
 from coalmine.evidence.run import Run
-from coalmine.evidence.tables import AcrossRuns, Detail
+from coalmine.evidence.tables import AcrossRuns, Detail, cell_text
 from coalmine.evidence.words import hidden
 from coalmine.grouped import grouped
 from coalmine.records import Estimate
@@ -164,15 +164,9 @@ def shown(cell: object) -> str:
     >>> [shown(cell) for cell in (None, True, 1234, 0.12345, 1234.5)]
     ['', 'yes', '1,234', '0.1235', '1,234.50']
     """
-    if cell is None:
-        return ""
-    if isinstance(cell, bool):
-        return "yes" if cell else "no"
-    if isinstance(cell, int):
-        return f"{cell:,}"
     if isinstance(cell, float):
         return f"{cell:,.4g}" if abs(cell) < 1 else f"{cell:,.2f}"
-    return str(cell)
+    return cell_text(cell)
 
 
 def _is_number(cell: object) -> bool:
