@@ -95,7 +95,6 @@ REFUSED = {
     "a coin that always says in": (lambda: membership_of_scores([1.0], [0.0], inclusion=1.0), "1.0"),
     "no try": (lambda: recited(tries=[5, 0]), "from 1 to"),
     "certainty": (lambda: recited(chance=1.0), "got 1.0"),
-    "as many edits as tokens": (lambda: recited(near=6), "got 6"),
     "more context than is read": (lambda: sizes(20, 10, contexts=[2, 7]), "contexts of up to 6"),
     "a context that does not fit": (lambda: sizes(contexts=[2, 7], lengths=[5, 10]), "sequences of 5, 10 tokens"),
     "a probability above 1": (lambda: log2_chance_in_tries([-1.0, 0.01], 2), "at most 0"),

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from cli.in_process import run
-from coalmine import CanarySet, Format, expose, load_model, read_run
+from coalmine import CanarySet, Format, read_run
 from coalmine.audits import audited
 from coalmine.cli.main import app
 from coalmine.errors import InputError
@@ -77,15 +76,6 @@ def test_report_check_and_membership_read_from_either_directory(model, tmp_path)
         assert found["populations"][0]["in_count"] == 4
 
 
-def test_results_inside_a_models_directory_are_still_read(model, tmp_path):
-    expose(load_model(model), tmp_path / "canaries.json").save(model / "exposure")
-    assert audited(read_run(model)) == ("exposure",)
-    assert coalmine("check", model, "-p", tmp_path / "policy.toml").exit_code == 0
-    coalmine("membership", model)
-    assert (tmp_path / "model-audit" / "membership" / "membership.json").is_file()
-    assert audited(read_run(model)) == ("exposure", "membership")
-
-
 @pytest.mark.parametrize("named", ["model", "model-audit", "model-audit/exposure"])
 def test_results_of_weights_that_were_trained_again_do_not_count(model, tmp_path, named):
     coalmine("expose", model, tmp_path / "canaries.json")
@@ -101,13 +91,3 @@ def test_what_is_refused_leaves_no_audit_directory(model, tmp_path):
     with pytest.raises(InputError, match="guess"):
         coalmine("expose", model, tmp_path / "canaries.json", "--method", "guess")
     assert not (tmp_path / "model-audit").exists()
-
-
-@pytest.mark.parametrize("name", ["recitation.json", "sequences.parquet", "run.json"])
-def test_a_recitation_that_could_not_be_written_is_not_begun(tmp_path, name):
-    """Neither the model nor the index exists, and the error is not about them."""
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / name).symlink_to(tmp_path / "elsewhere")
-    ended = run("recite", tmp_path / "model", tmp_path / "index", "-o", tmp_path / "out")
-    assert ended.code == 2
-    assert f"{name} is a symbolic link" in ended.said

@@ -2,17 +2,12 @@
 
 import json
 import logging
-import os
-import pty
-import re
-import subprocess
-import sys
 import warnings
 import xml.etree.ElementTree as ET
 
 import pytest
 
-from cli.every_command import FORM, REPORTS, commands, save_checkpoint, save_untrained, write_inputs
+from cli.every_command import REPORTS, commands, save_checkpoint, save_untrained, write_inputs
 from cli.in_process import run
 from cli.test_hostile_paths import HOSTILE, NOT_UTF8, is_inert
 from coalmine.cli import models, results
@@ -55,40 +50,6 @@ def test_reports_hold_nothing_that_acts(world):
             assert character not in content, name
         if name.endswith("xml"):
             ET.fromstring(content)
-
-
-@pytest.mark.parametrize("world", ["escapes"], indirect=True)
-def test_a_terminal_gets_only_what_our_tables_and_bars_write(world, tmp_path):
-    at, _, _ = world
-    for arguments in (
-        ["plant", at / "corpus.txt", "-f", FORM, "-o", tmp_path / HOSTILE],
-        ["plant", at / "nothing", "-f", FORM, "-o", tmp_path],
-    ):
-        shown = on_a_terminal("coalmine", *arguments)
-        assert "pin" in shown or "nothing" in shown
-        # Colors, bold; hiding and showing the cursor, and going back to the beginning of a line, for the bars.
-        assert is_inert(re.sub(r"\x1b\[([0-9;]*m|\?25[lh]|K)|\r", "", shown)), shown
-
-
-def on_a_terminal(module, *arguments):
-    """The output of a process on a terminal of its own."""
-    screen, end = pty.openpty()
-    command = [sys.executable, "-m", module, *map(os.fsencode, arguments)]
-    process = subprocess.Popen(command, stdin=end, stdout=end, stderr=end)
-    os.close(end)
-    shown = b""
-    while some := _read(screen):
-        shown += some
-    process.wait()
-    os.close(screen)
-    return shown.decode("utf-8")
-
-
-def _read(screen):
-    try:
-        return os.read(screen, 1 << 16)
-    except OSError:  # the other end is closed
-        return b""
 
 
 def test_another_encoding_than_utf8_is_no_failure(world):

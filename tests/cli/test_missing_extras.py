@@ -31,21 +31,7 @@ def folder(tmp_path):
         "the cat sat on a mat and saw dogs run far away under seven trees\n" * 200
     )
     (tmp_path / "own.py").write_text(_MODEL)
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "tokenizer.json").write_text("{}")
     return tmp_path
-
-
-@pytest.mark.parametrize("packages", ["trl", "torch,transformers,datasets,trl"])
-def test_survive_names_the_extra_of_its_trainer(packages, folder):
-    from coalmine import plant
-
-    plant(
-        folder / "train.txt", "pin {digits:4}", repeat=[1], canaries=1, references=1, out=folder / "planted"
-    )
-    done = run_without(packages, "lab", "survive", "model", "planted", cwd=folder)
-    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
-    assert done.stderr.endswith("needs trl, which is not installed: pip install 'coalmine[trl]'\n")
 
 
 def test_the_demo_asks_for_torch_before_it_writes(folder):

@@ -159,18 +159,14 @@ SECRET = "my code is zzqxjzz"
 BROKEN_CORPORA = {
     "no-header.csv": f"{SECRET},7\nand a second line,8\n".encode(),
     "quote.csv": f'text\n"{SECRET}\nand it goes on\n'.encode(),
-    "fields.csv": f"text,user\n{SECRET}\n".encode(),
     "bytes.txt": f"{SECRET} \xff\n".encode("latin-1"),
     "bytes.jsonl": f'{{"text": "{SECRET} \xff"}}\n'.encode("latin-1"),
     "cut.jsonl": f'{{"text": "{SECRET}'.encode(),
     "kind.jsonl": json.dumps({"text": [SECRET]}).encode(),
     "key.jsonl": json.dumps({SECRET: "text"}).encode(),
-    "list.jsonl": json.dumps([SECRET]).encode(),
-    "text.jsonl": json.dumps(SECRET).encode(),
     "half.jsonl": json.dumps({"text": SECRET + "\ud800"}).encode(),
     "plain.txt.gz": SECRET.encode(),
     "cut.txt.gz": gzip.compress(SECRET.encode())[:-9],
-    "plain.txt.zst": SECRET.encode(),
     "plain.parquet": b"PAR1" + SECRET.encode() * 40 + b"PAR1",
 }
 
@@ -182,11 +178,7 @@ def test_no_corpus_however_broken_is_quoted(name, tmp_path):
     for arguments in (
         ["plant", path, "-f", "{digits:9}", "-o", tmp_path / "planted"],
         ["data", "index", path, "-o", tmp_path / "index"],
-        ["data", "dedup", path, "-o", tmp_path / "deduplicated"],
         ["data", "scan", path, "-o", tmp_path / "scanned"],
-        ["data", "redact", path, "-o", tmp_path / "redacted"],
-        ["data", "crosscheck", path, "-o", tmp_path / "crosscheck"],
-        ["lab", "defend", path, "--defense", "dedup", "-o", tmp_path / "bench"],
         ["train", path, "-o", tmp_path / "trained"],
     ):
         ended = run(*arguments)
@@ -232,12 +224,10 @@ def test_no_table_however_broken_is_quoted(tmp_path):
     path = tmp_path / "table.csv"
     for rows in (
         [[SECRET, "in", "1"], [SECRET, "out", "1"]],
-        [["text", "in_out"], ["a", SECRET]],
         [["text", "in_out", "copies"], ["a", "in", SECRET]],
         [["score", "in_out"], [SECRET, "in"]],
         [["score", "in_out"], ["1", "in", SECRET]],
         [["text", "in_out", "secret"], [SECRET, "in", SECRET]],
-        [[SECRET]],
         [["1"], [SECRET]],
     ):
         with open(path, "w", newline="") as out:
@@ -249,15 +239,6 @@ def test_no_table_however_broken_is_quoted(tmp_path):
             ended = run(*arguments)
             assert ended.code == 2, ended.said
             assert "zzqxj" not in ended.said, ended.said
-
-
-def test_texts_that_begin_alike_are_not_shown_by_what_they_share(tmp_path):
-    rows = "text,in_out\nthe code is zzqxja,in\nthe code is zzqxjb,out\nthe code is zzqxjc,out\n"
-    (tmp_path / "rows.csv").write_text(rows)
-    ended = run("plant", "--from", tmp_path / "rows.csv", "-o", tmp_path / "imported")
-    assert ended.code == 0
-    assert "zzqxj" not in ended.said
-    assert CanarySet.load(tmp_path / "imported").formats["f0"].template == "{word:1}"
 
 
 def test_no_result_however_broken_is_quoted(world, tmp_path):

@@ -40,7 +40,7 @@ class Toys:
                 running.progress.advance()
             self.now += settings["parts"] if takes is None else takes
 
-        self.steps.append(AuditStep(name=name, title=name, share=share, plan=plan, run=run))
+        self.steps.append(AuditStep(name, name, (), share, plan, run))
         return self
 
     def run(self, minutes=MINUTES):

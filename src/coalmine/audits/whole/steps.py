@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,6 +46,8 @@ from coalmine.models.protocols import Generator, MaskedModel, Model, PairModel, 
 from coalmine.progress import Progress
 from coalmine.storage.files import make_directory, together
 
+Choose = Callable[[Subject], CanarySet]
+
 
 class Plan(NamedTuple):
     """What a step asks in a time: the most that fits, or where nothing does, the least that says anything.
@@ -72,8 +73,7 @@ class StepRun(NamedTuple):
     progress: Progress
 
 
-@dataclass(frozen=True, kw_only=True)
-class AuditStep:
+class AuditStep(NamedTuple):
     """One step of an audit.
 
     Attributes:
@@ -87,7 +87,7 @@ class AuditStep:
 
     name: str
     title: str
-    audits: tuple[str, ...] = ()
+    audits: tuple[str, ...]
     share: float
     plan: Callable[[Subject, float], Plan]
     run: Callable[[Subject, dict[str, Any], StepRun], None]
@@ -153,8 +153,9 @@ def _require_frame(subject: Subject, canaries: CanarySet) -> None:
         raise NotMeasurableError(why)
 
 
-def plan_exposure(subject: Subject, canaries: CanarySet, seconds: float) -> Plan:
+def plan_exposure(choose: Choose, subject: Subject, seconds: float) -> Plan:
     """Exposures with as many draws as fit; of secrets, fewer are taken where not even the fewest draws of all fit."""
+    canaries = choose(subject)
     _require_probabilities(subject)
     _require_frame(subject, canaries)
     number, plan = len(canaries), _exposures(subject, canaries, seconds)
@@ -198,9 +199,9 @@ def _drawing(subject: Subject, form: Format) -> float:
     return FULL_DRAWS * (1 + max(1, len(whole) - len(shared))) / subject.speeds.steps
 
 
-def run_exposure(subject: Subject, canaries: CanarySet, settings: dict[str, Any], running: StepRun) -> None:
+def run_exposure(choose: Choose, subject: Subject, settings: dict[str, Any], running: StepRun) -> None:
     """Measure exposures and membership by the same scores, and write them with the manifest beside them."""
-    asked, ledger = dict(settings), Ledger(running.folder)
+    asked, ledger, canaries = dict(settings), Ledger(running.folder), choose(subject)
     number = asked.pop("number", None)
     chosen = canaries if number is None else canaries.first(number)
     options = ExposureOptions(seed=subject.seed, **asked)
@@ -216,9 +217,9 @@ def run_exposure(subject: Subject, canaries: CanarySet, settings: dict[str, Any]
     ledger.forget()
 
 
-def plan_extraction(subject: Subject, canaries: CanarySet, seconds: float) -> Plan:
+def plan_extraction(choose: Choose, subject: Subject, seconds: float) -> Plan:
     """Searches of the formats, by decoding with the largest budget that fits."""
-    model = subject.model
+    model, canaries = subject.model, choose(subject)
     searched = canaries.first(len(canaries), searchable=True) if canaries.natural else canaries
     if searched.listed or not len(searched):
         raise NotMeasurableError("the canaries have no format with members that could be searched")
@@ -246,9 +247,9 @@ def plan_extraction(subject: Subject, canaries: CanarySet, seconds: float) -> Pl
     return Plan(settings, took, f"formats: {len(sizes):,}", cut)
 
 
-def run_extraction(subject: Subject, canaries: CanarySet, settings: dict[str, Any], running: StepRun) -> None:
+def run_extraction(choose: Choose, subject: Subject, settings: dict[str, Any], running: StepRun) -> None:
     """Search the formats, and write which canaries come out."""
-    ledger, options = Ledger(running.folder), ExtractionOptions(**settings)
+    ledger, canaries, options = Ledger(running.folder), choose(subject), ExtractionOptions(**settings)
     found, extractions = verify_extraction(
         subject.model, canaries, options, engine=running.engine, resume=ledger, progress=running.progress
     )
@@ -258,26 +259,24 @@ def run_extraction(subject: Subject, canaries: CanarySet, settings: dict[str, An
     ledger.forget()
 
 
-def _of_canaries(
-    kind: str, choose: Callable[[Subject], CanarySet], *audits: tuple[str, ...]
-) -> tuple[AuditStep, ...]:
+def _of_canaries(kind: str, choose: Choose, *audits: tuple[str, ...]) -> tuple[AuditStep, ...]:
     """Exposure and extraction of canaries or of secrets."""
     return (
         AuditStep(
-            name=f"{kind}-exposure",
-            title=f"Exposure of {kind}",
-            audits=audits[0],
-            share=3.0,
-            plan=lambda subject, seconds: plan_exposure(subject, choose(subject), seconds),
-            run=lambda subject, *asked: run_exposure(subject, choose(subject), *asked),
+            f"{kind}-exposure",
+            f"Exposure of {kind}",
+            audits[0],
+            3.0,
+            partial(plan_exposure, choose),
+            partial(run_exposure, choose),
         ),
         AuditStep(
-            name=f"{kind}-extraction",
-            title=f"Extraction of {kind}",
-            audits=audits[1],
-            share=2.0,
-            plan=lambda subject, seconds: plan_extraction(subject, choose(subject), seconds),
-            run=lambda subject, *asked: run_extraction(subject, choose(subject), *asked),
+            f"{kind}-extraction",
+            f"Extraction of {kind}",
+            audits[1],
+            2.0,
+            partial(plan_extraction, choose),
+            partial(run_extraction, choose),
         ),
     )
 
@@ -298,7 +297,7 @@ def _groups(subject: Subject, by: By) -> tuple[Sequence[User], Sequence[User]]:
     return of(subject.training), of(subject.held_out)
 
 
-def _plan_comparison(subject: Subject, by: By, seconds: float) -> Plan:
+def _plan_comparison(by: By, subject: Subject, seconds: float) -> Plan:
     """As many of each group as fit."""
     if by == "user" and subject.fields.user is None:
         raise NotMeasurableError("it was not said which field names the user of a text (--field user=NAME)")
@@ -322,7 +321,7 @@ def _plan_comparison(subject: Subject, by: By, seconds: float) -> Plan:
     return Plan({"number": number}, number * each, size, "" if number == most else cut)
 
 
-def _run_comparison(subject: Subject, by: By, settings: dict[str, Any], running: StepRun) -> None:
+def _run_comparison(by: By, subject: Subject, settings: dict[str, Any], running: StepRun) -> None:
     """Ask about both groups."""
     members, others = (group[: settings["number"]] for group in _groups(subject, by))
     audit_provenance(
@@ -334,6 +333,13 @@ def _run_comparison(subject: Subject, by: By, settings: dict[str, Any], running:
         engine=running.engine,
         progress=running.progress,
         data_sha256={"suspects": subject.hashes["data"], "non_members": subject.hashes["held_out"]},
+    )
+
+
+def _comparing(by: By, name: str, title: str) -> AuditStep:
+    """A comparison of documents, or of users."""
+    return AuditStep(
+        name, title, ("provenance",), 2.0, partial(_plan_comparison, by), partial(_run_comparison, by)
     )
 
 
@@ -466,31 +472,12 @@ def _cuts(subject: Subject) -> _Cuts:
 # What an audit does, in the order in which it does it. A further step is a row.
 STEPS = (
     # First, since the secrets are planned by what it finds.
-    AuditStep(name=SCAN, title="Scan for secrets", share=0.5, plan=plan_scan, run=run_scan),
+    AuditStep(SCAN, "Scan for secrets", (), 0.5, plan_scan, run_scan),
     *_of_canaries("secrets", secrets, ("secrets",), ("secrets",)),
     AuditStep(
-        name="recitation",
-        title="Recitation of training text",
-        audits=("recitation",),
-        share=3.0,
-        plan=plan_recitation,
-        run=run_recitation,
+        "recitation", "Recitation of training text", ("recitation",), 3.0, plan_recitation, run_recitation
     ),
-    AuditStep(
-        name="documents",
-        title="Membership of training documents",
-        audits=("provenance",),
-        share=2.0,
-        plan=lambda subject, seconds: _plan_comparison(subject, "document", seconds),
-        run=lambda subject, *asked: _run_comparison(subject, "document", *asked),
-    ),
-    AuditStep(
-        name="users",
-        title="Provenance of users",
-        audits=("provenance",),
-        share=2.0,
-        plan=lambda subject, seconds: _plan_comparison(subject, "user", seconds),
-        run=lambda subject, *asked: _run_comparison(subject, "user", *asked),
-    ),
+    _comparing("document", "documents", "Membership of training documents"),
+    _comparing("user", "users", "Provenance of users"),
     *_of_canaries("canaries", planted, ("exposure", "membership"), ("extraction",)),
 )
