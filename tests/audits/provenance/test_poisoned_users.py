@@ -5,7 +5,6 @@ import pytest
 from audits.poisoned_model import PoisonedModel
 from coalmine import ScriptedModel, audit_provenance
 from coalmine.audits import AuditedUsers, User, UserText
-from coalmine.audits.provenance import scores
 from coalmine.errors import NoNumberError
 
 CHARACTERS = "abcdefgh "
@@ -33,9 +32,7 @@ def rows(found):
     return {row.user: row for row in found.questions[0].rows}
 
 
-@pytest.mark.parametrize("at_a_time", [2048, 1])
-def test_a_user_without_a_number_does_not_stop_the_others(at_a_time, monkeypatch):
-    monkeypatch.setattr(scores, "TEXTS_AT_A_TIME", at_a_time)
+def test_a_user_without_a_number_does_not_stop_the_others():
     model = PoisonedModel(CHARACTERS, "hag", memory={"abba abba": 0.25})
     found, whole = (audit_provenance(one, USERS, reference_model=REFERENCE) for one in (model, WHOLE))
     assert rows(found)["cid"].decision == "not measured"

@@ -9,9 +9,8 @@ import pytest
 from rich.console import Console
 
 from coalmine import Estimate, check, findings_of, parse_policy
-from coalmine.audits import ProvenanceOptions, User
 from coalmine.audits.provenance import report
-from coalmine.audits.provenance.deciding import decide, decided_again, question_of
+from coalmine.audits.provenance.deciding import decided_again
 from coalmine.audits.provenance.users import masked_names
 from coalmine.evidence.measures import LEVEL
 from coalmine.randomness import arrays
@@ -188,20 +187,6 @@ def test_scores_that_say_nothing_recognize_nobody_in_any_table_or_file():
     page = report_page([made.run_of(document)])
     for accusing in ("Found: ", "Yes: ", "4 of 4 users", "recall is"):
         assert accusing not in page
-
-
-def test_a_few_unusual_non_members_by_the_classifier_hide_nobody_whom_ratios_show():
-    generator = arrays(0, "provenance", "unusual")
-    members = np.append(generator.normal(6, 1, 48), generator.normal(0, 1, 50))
-    own, calibration = (made.numbers(some) for some in (members, generator.normal(0, 1, 54)))
-    calibration["rank-histogram"][:2, 0] = 20.0  # by the classifier alone
-    there = made.available(classifier=made.FirstFeature())
-    users = [User(f"{place}", ()) for place in range(98)], [User("non-member", ())]
-    raw = question_of("texts", users, own, calibration, there, ProvenanceOptions())
-    question = decide(msgspec.structs.replace(raw, blind=made.blind(98, 54)), ProvenanceOptions())
-    found = {one.name: one.found for one in question.statistics}
-    assert (question.deciding.name, found["rank-histogram"]) == ("likelihood-ratio", 0)
-    assert found["likelihood-ratio"] >= 48
 
 
 def test_models_that_saw_nobody_are_accused_within_the_level_of_the_report():

@@ -121,18 +121,8 @@ def audit_provenance(
     if folder is not None:
         make_directory(folder)
     with open_engine(engine) as opened:
-        result = _asked(
-            work,
-            asked,
-            there,
-            users,
-            given,
-            fit,
-            left_out,
-            engine=opened,
-            ledger=ledger,
-            progress=progress or Silent(),
-        )
+        running = {"engine": opened, "ledger": ledger, "progress": progress or Silent()}
+        result = _asked(work, asked, there, users, given, fit, left_out, **running)
     result = msgspec.structs.replace(
         result,
         reference_model=None if reference_model is None else reference_model.describe(),
@@ -253,7 +243,7 @@ def _asked(
     found = {role: ask(role, work) for role in _ROLES if role != "reference"}
     if "rmia" in work.statistics:
         compared = ask("reference", replace(work, statistics=("rmia",), frequencies=None)) or {}
-        there = there.compared_with(compared["rmia"])
+        there = there._replace(ratios=compared["rmia"])
     if fit is not None and "rank-histogram" in work.statistics:
         features, labels = [], []
         for shadow, trained_on in zip(_shadow_works(fit, work), fit.trained_on.T, strict=True):

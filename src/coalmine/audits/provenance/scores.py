@@ -104,23 +104,13 @@ class Available(NamedTuple):
         absent: why, for what is not there.
         classifier: the audit classifier.
         sets: the set of shadows that each reference user is compared with, who is not in the training data of the target; -1 for none.
-        ratios: of these users, log2 likelihood ratios per token to their set; a suspect is compared with each by the same shadows.
+        ratios: of these users, (users, sets): log2 likelihood ratios per token, as `_rmia_bits` has them.
     """
 
     absent: Mapping[Need, str]
     classifier: AuditClassifier | None = None
     sets: IntArray = np.empty(0, dtype=np.int64)
-    ratios: FloatArray = np.empty(0)
-
-    def compared_with(self, bits: FloatArray) -> Available:
-        """The same with the ratios of reference users, from those to every set, (users, sets); without users who have none."""
-        there = np.flatnonzero(self.sets >= 0)
-        own = bits[there, self.sets[there]]
-        known = ~np.isnan(own)
-        if not known.any():
-            absent: dict[Need, str] = {"shadows": "no reference user could be compared with"}
-            return self._replace(absent={**self.absent, **absent})
-        return self._replace(ratios=own[known], sets=self.sets[there][known])
+    ratios: FloatArray = np.empty((0, 0))
 
 
 class Statistic(NamedTuple):
@@ -183,8 +173,14 @@ def _rmia_bits(seen: Seen) -> FloatArray:
 
 
 def _by_rmia(ratios: FloatArray, there: Available) -> FloatArray:
-    beside = ratios[:, there.sets]  # to the same shadows as each of the reference users
-    return np.array([np.nan if np.isnan(row).any() else rmia(row, there.ratios) for row in beside])
+    """The share of reference users that each user is above, each compared by the ratios of both to the same shadows."""
+    users = np.flatnonzero(there.sets >= 0)
+    own, sets = there.ratios[users, there.sets[users]], there.sets[users]
+    known = ~np.isnan(own)
+    beside = ratios[:, sets[known]]
+    return np.array(
+        [np.nan if np.isnan(row).any() or not known.any() else rmia(row, own[known]) for row in beside]
+    )
 
 
 STATISTICS: tuple[Statistic, ...] = (
