@@ -99,7 +99,7 @@ def shown(browser, report):
 
 def test_every_figure_is_drawn_and_nobody_is_asked(shown):
     figures = shown.page.locator("figure")
-    assert figures.count() == 7
+    assert figures.count() == 5
     for place in range(figures.count()):
         marks = figures.nth(place).locator(
             ".drawing svg .mark-symbol path, .drawing svg .mark-line path, .drawing svg .mark-rect path"

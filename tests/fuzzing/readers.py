@@ -82,7 +82,6 @@ REVIEW = Review(
         StepRecord(name="a", title="A", audits=("recitation",), status="no_time", why="it did not fit"),
         StepRecord(name="b", title="B", audits=("provenance",), status="done", cut="it was cut", seconds=3.0),
     ),
-    finished=True,
 )
 
 

@@ -52,7 +52,11 @@ def audits() -> tuple[Audit, ...]:
 
 
 def audited(run: Run) -> tuple[str, ...]:
-    """The names of the audits that a run has results of."""
+    """The names of the audits that a run has results of.
+
+    >>> audited(Run(paths=(), name="model"))
+    ()
+    """
     return tuple(audit.name for audit in audits() if audit.is_missed and audit.tested_in(run))
 
 

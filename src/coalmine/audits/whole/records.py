@@ -53,6 +53,9 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True):
         settings: what was decided about it, by name, so that a run that is resumed asks the same.
         expected_seconds: what it takes by the measured speeds; for a step that did not fit, what the least of it would take.
         seconds: what it took.
+
+    >>> StepRecord(name="recitation", title="Recitation", audits=("recitation",), status="no_time").seconds is None
+    True
     """
 
     name: str
