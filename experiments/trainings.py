@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -76,7 +77,16 @@ def training(side: str, number: int, exposures: list[float]) -> Strategy:
         confidence=0.95,
         manifest_sha256="same",
         model={},
-        formats=(FormatFacts.of("f0", SECRET, "exact", "as drawn"),),
+        formats=(
+            FormatFacts(
+                format_id="f0",
+                template=SECRET.template,
+                size=str(SECRET.size),
+                size_bits=math.log2(SECRET.size),
+                method="exact",
+                why="as drawn",
+            ),
+        ),
         expansions=0,
         tail_fits={},
         results=results,

@@ -37,7 +37,6 @@ DEFAULTS = {
     "comparisons": {True},
     "greedy_only": {False},
     "anywhere": {False},
-    "higher_is_better": {False},
     "trained_apart": {False},
     "reveal": {False},
 }
