@@ -1,7 +1,5 @@
 """Results of one URL that different models answered do not belong together, and the report says so."""
 
-import pytest
-
 from coalmine import CanarySet, Format, expose, findings_of, read_run, serve
 from coalmine.models import connect
 from models.switching import QUICK, scripted
@@ -44,18 +42,11 @@ def test_another_model_at_the_same_url_is_told(tmp_path):
     assert "1/exposure.json" in one.evidence
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "severity"),
-    [
-        ({"identity_sha256": ""}, {"identity_sha256": "a"}, None),
-        ({"identity_sha256": "a", "context": "one"}, {"identity_sha256": "b", "context": "two"}, None),
-        ({"identity_sha256": "a"}, {"identity_sha256": "b"}, "high"),
-    ],
-)
-def test_which_identities_differ(first, second, severity):
-    documents = [
-        made.document([made.result("a", made.interval(1.0, 1.0, 1.0))], model={"url": "http://one", **model})
-        for model in (first, second)
-    ]
-    found = told(made.run_of(*documents))
-    assert [one.severity for one in found] == ([] if severity is None else [severity])
+def test_answers_after_other_contexts_may_differ():
+    def found(*models):
+        estimate = made.interval(1.0, 1.0, 1.0)
+        return told(made.run_of(*(made.document([made.result("a", estimate)], model=one) for one in models)))
+
+    assert found({"identity_sha256": "a"}, {"identity_sha256": "b"})
+    assert not found({"identity_sha256": "a", "context": "x"}, {"identity_sha256": "b", "context": "y"})
+    assert not found({"identity_sha256": "a"}, {})

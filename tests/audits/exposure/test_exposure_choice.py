@@ -6,7 +6,7 @@ import signal
 import pytest
 import torch
 
-from coalmine import Canary, CanarySet, Format, expose
+from coalmine import CanarySet, Format, expose
 from coalmine.audits.exposure.measuring import _rate, choose
 from coalmine.models import ScriptedModel
 from coalmine.search.walks.members import Members
@@ -50,18 +50,6 @@ def test_a_model_that_only_scores_is_split_where_scoring_each_takes_too_long(mod
     choice = choose(Members(OnlyScores(model), SIX), seconds=120, budget=50_000, clock=Ticking(tick))
     assert choice.method == method
     assert "1,000,000 members" in choice.why
-
-
-def test_formats_share_the_minutes(model):
-    forms = {"f0": Format("pin {digits:3}"), "f1": Format("pin {digits:2}")}
-    chosen = [
-        Canary(canary_id=name, format_id=name, text=form.at(7), repetitions=1, planted=True)
-        for name, form in forms.items()
-    ]
-    results = expose(model, CanarySet(chosen, forms), budget=10, samples=100, minutes=3)
-    assert [facts.why.partition(" within ")[2] for facts in results.formats] == [
-        "the 1.5 minutes allowed"
-    ] * 2
 
 
 def test_the_speed_is_that_after_the_first_steps():

@@ -1,10 +1,8 @@
 """A format without an honest number: its canaries are not measured, with the reason, and those of other formats are."""
 
-import json
 import math
 
 import pytest
-import torch
 
 from coalmine import (
     Canary,
@@ -14,16 +12,13 @@ from coalmine import (
     check,
     expose,
     findings_of,
-    membership,
     parse_policy,
     read_run,
     read_runs,
 )
 from coalmine.errors import NotMeasurableError
-from coalmine.models import from_transformers
 from coalmine.reports.conclusion import conclusion_of
 from coalmine.reports.page.html import report_page
-from models.tiny_transformers import byte_level, tiny
 
 PIN, CODE = Format("pin {digits:3}"), Format("code {digits:2}")
 REASON = (
@@ -80,29 +75,6 @@ def test_the_other_formats_are_measured_as_they_would_be_alone(canaries):
 def test_where_no_format_can_be_measured_the_first_reason_is_raised():
     with pytest.raises(NotMeasurableError, match="no references for format pin"):
         expose(MODEL, canaries_of({"f0": PIN, "f1": CODE}, references=()), method="references")
-
-
-def test_canaries_that_cannot_even_be_scored_have_no_number_at_all(tmp_path):
-    tokenizer = byte_level()
-    model = from_transformers(tiny("gpt2", len(tokenizer), positions=24, dtype=torch.float32), tokenizer)
-    long = Format(
-        "a text that is far too long for this model, which can read a few tokens and no more {digits:2}"
-    )
-    results = expose(model, canaries_of({"f0": CODE, "f1": long}, references=()), method="exact")
-    assert [result.estimate.status for result in of_format(results, "f0")] == ["measured"] * 3
-    results.save(tmp_path)
-    for row in json.loads((tmp_path / "exposure.json").read_text())["results"]:
-        if row["format_id"] == "f1":
-            estimate = row.pop("estimate")
-            assert (estimate["status"], row["log_perplexity_bits"], row["rank"]) == (
-                "not_measured",
-                None,
-                None,
-            )
-            assert "longer than the 24" in estimate["statement"]
-    found = membership(tmp_path)
-    assert {one.format_id for one in found.populations} == {"f0"}
-    assert any("that have no score, 3 of 3" in warning for warning in found.warnings)
 
 
 @pytest.mark.parametrize(

@@ -145,8 +145,8 @@ def test_scores_are_by_format_and_kind_in_their_order(tmp_path):
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        ({"log_perplexity_bits": [3.0, 1.0, float("nan"), 4.0]}, "missing, or not a number"),
-        ({"kind": ["reference", None, "reference", "canary"]}, "missing, or not a number"),
+        ({"log_perplexity_bits": [3.0, 1.0, float("nan"), 4.0]}, "missing, not a number"),
+        ({"kind": ["reference", None, "reference", "canary"]}, "missing, not a number"),
         ({"kind": ["reference", "guess", "reference", "canary"]}, "a kind of score that is not known"),
         ({"log_perplexity_bits": ["a", "b", "c", "d"]}, "cannot be read"),
     ],

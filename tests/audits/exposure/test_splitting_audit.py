@@ -102,9 +102,3 @@ def test_a_canary_that_nothing_leads_to_has_a_bound_and_no_value(costs):
     assert result.estimate.status == "lower_bound"
     assert result.exposure is None
     assert 8 < result.interval[0] <= result.interval[1] == math.log2(FIVE.size)
-
-
-def test_a_space_no_larger_than_the_first_members_is_ranked_as_a_whole(costs):
-    form = Format("{digits:2}")
-    (result,) = expose(OnlyScores(costs), CanarySet.of(form, ["07"]), method="splitting")
-    assert result.method == "exact"

@@ -96,13 +96,12 @@ def read_candidates(path: Path, *, indices: bool = True) -> list[CandidateScores
         numbers = numpy_column(table["index"].cast(pa.string())) if indices else None
     except (pa.ArrowException, OSError, KeyError, MemoryError, OverflowError, UnicodeError):
         raise _damaged(path, "it cannot be read as one") from None
-    if any(table[name].null_count for name in names) or np.isnan(bits).any():
-        raise _damaged(path, "a value in it is missing, or not a number")
     (form_codes, kind_codes), (forms, kinds) = zip(
         *((numpy_column(one.indices), one.dictionary.to_pylist()) for one in coded), strict=True
     )
-    if not set(kinds) <= set(get_args(CandidateKind)):
-        raise _damaged(path, "it has a kind of score that is not known")
+    missing = any(table[name].null_count for name in names) or np.isnan(bits).any()
+    if missing or not set(kinds) <= set(get_args(CandidateKind)):
+        raise _damaged(path, "a value in it is missing, not a number, or a kind of score that is not known")
     found = []
     for form in dict.fromkeys(form_codes.tolist()):
         of_form = form_codes == form

@@ -122,10 +122,8 @@ def expose(
     if not isinstance(model, Model):
         raise InputError(f"expose needs a model, got {type(model).__name__}; load one with load_model(path)")
     if not isinstance(model, Scorer):
-        lacking = model.describe().get("why")
-        why = f" ({lacking})" if lacking else ""
         raise NotMeasurableError(
-            f"exposure is not applicable to {model.name!r}: it does not give the probability of a text{why}; look at what it writes with "
+            f"exposure is not applicable to {model.name!r}: it does not give the probability of a text; look at what it writes with "
             "`coalmine extract --method prompt`, or audit the model itself"
         )
     chosen = as_canary_set(canaries)
@@ -149,12 +147,9 @@ def expose(
         raise problems[0]
     if ledger is not resume:
         ledger.forget()
-    description = model.describe()
     warnings = [warning for part in parts for warning in part.warnings] + warnings
-    if chosen.corpus_sha256 is not None and description.get("trained_on_sha256") not in {
-        None,
-        chosen.corpus_sha256,
-    }:
+    corpus, trained_on = chosen.corpus_sha256, model.describe().get("trained_on_sha256")
+    if None not in {corpus, trained_on} and corpus != trained_on:
         warnings.append(
             f"{OTHER_DATA} than the corpus of this manifest, so how often it saw each text may differ"
         )
@@ -168,7 +163,7 @@ def expose(
         tail_fits={part.format_id: part.measured.fit for part in parts if part.measured.fit is not None},
         seed=asked.seed,
         confidence=asked.confidence,
-        model=description,
+        model=model.describe(),
         manifest_sha256=chosen.sha256,
         expansions=sum(part.measured.expansions for part in parts),
         inclusion=None if chosen.withhold is None else 1.0 - chosen.withhold,

@@ -59,7 +59,14 @@ def measures(run: Run) -> Iterator[Measure]:
     """What exposures, and searches for the same canaries, show."""
     canaries = [one for one in measured_canaries(run) if one.result.repetitions > 0]
     names = names_of_formats(run)
-    yield from single_measures(run, canaries, "exposure.canary", partial(_named, names))
+    yield from single_measures(
+        run,
+        canaries,
+        "exposure.canary",
+        lambda one: (
+            f"{one.result.canary_id} of {names[one.result.format_id]}, trained on {times_in_words(one.result.repetitions)}"
+        ),
+    )
     yield from _missing(run, names)
     yield from _groups(run, canaries, names)
     yield from _control(run, names)
@@ -88,6 +95,7 @@ def single_measures(
     kind = key.rpartition(".")[2]
     for one in canaries:
         result, estimate = one.result, one.result.estimate
+        proven = f", and at least {one.proven:.2f} by its probability" if one.proven else ""
         if not one.known and estimate.status != "not_measured":
             estimate = Estimate.not_measured(estimate.method, EXTRAPOLATED)
         yield Measure(
@@ -98,7 +106,9 @@ def single_measures(
             test=(kind, result.canary_id),
             weight=WEIGHT,
             about=(result.canary_id,),
-            says=_exposure_words(one) if one.known else "",
+            says=f"exposure {estimate.text()}{proven} of at most {one.space_bits:.2f} bits"
+            if one.known
+            else "",
             size=FULL if one.fully_exposed else one.high / one.space_bits if one.space_bits else 1.0,
             copies=result.repetitions,
             ceiling=one.space_bits,
@@ -116,15 +126,6 @@ def single_measures(
             says="it came out of a search" if canary_id in out else "no search found it",
             size=FULL,
         )
-
-
-def _named(names: FormatNames, one: Judged) -> str:
-    return f"{one.result.canary_id} of {names[one.result.format_id]}, trained on {times_in_words(one.result.repetitions)}"
-
-
-def _exposure_words(one: Judged) -> str:
-    proven = f", and at least {one.proven:.2f} by its probability" if one.proven else ""
-    return f"exposure {one.result.estimate.text()}{proven} of at most {one.space_bits:.2f} bits"
 
 
 def _low_at(one: Judged, confidence: float) -> float:

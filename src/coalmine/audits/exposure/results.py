@@ -184,10 +184,9 @@ Sequence.register(Exposures)
 
 def _preference(document: Exposures) -> tuple[int, int]:
     """Of two measurements of the same canaries, the one that leaves fewer without evidence is preferred, then the better estimator."""
-    methods = [estimator_of(result.estimate.method) for result in document.results]
     unmeasured = sum(
-        result.estimate.status == "not_measured" or not method.is_evidence
-        for result, method in zip(document.results, methods, strict=True)
+        one.estimate.status == "not_measured" or not estimator_of(one.estimate.method).is_evidence
+        for one in document.results
     )
     known = [METHODS.index(facts.method) for facts in document.formats if facts.method in METHODS]
     return unmeasured, max(known, default=len(METHODS))
