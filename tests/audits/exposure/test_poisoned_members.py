@@ -84,6 +84,23 @@ def test_a_rank_has_bounds_where_members_have_no_number(method, truth):
         )
 
 
+def test_unknown_samples_are_in_the_interval():
+    found = expose(poisoned("pin 6"), CANARIES, method="sampled", samples=500)
+    drawn = [PIN.at(index) for index in PIN.sample_indices(500, 0)]
+    unknown = sum(text.startswith("pin 6") for text in drawn)
+    for one in found:
+        hits = sum(
+            WHOLE.log_perplexity_bits(text) <= one.log_perplexity_bits + 1e-9
+            for text in drawn
+            if not text.startswith("pin 6")
+        )
+        assert one.estimate.n == 500
+        assert one.estimate.statement.endswith(
+            f"{hits:,} of 500 samples are no more surprising, and {unknown} have no score"
+        )
+        assert one.interval[0] <= math.log2(500 / (hits + unknown)) < math.log2(500 / hits) < one.interval[1]
+
+
 def test_references_without_a_number_are_left_out():
     found = expose(poisoned("pin 6"), CANARIES, method="references")
     scored = [text for text in CANARIES.references["f0"] if not text.startswith("pin 6")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -122,18 +122,28 @@ def exposure_in_plain_words(results: Exposures) -> list[str]:
     for (format_id, times), group in grouped(
         ((one.format_id, one.repetitions), one) for one in ordered
     ).items():
-        trained = f"{visible(names[format_id])}, trained on {times_in_words(times)}"
+        trained = f"Trained on {times_in_words(times)}" if times else "Never trained on"
+        if len(results.formats) > 1:
+            trained = f"{visible(names[format_id])}: {trained}"
         known = [one for one in group if one.estimate.status != "not_measured"]
         if len(known) < len(group):
             lines.append(f"{trained}: {len(group) - len(known)} of {len(group)} could not be measured.")
         if known:
             bits = median(map(height, known))
             at_least = "at least " if any(one.exposure is None for one in known) else ""
-            fewer = f", {2 ** (bits - 1):,.0f} times fewer tries than guessing blindly" if bits >= 3 else ""
-            lines.append(
-                f"{trained}: median exposure {at_least}{bits:.1f} bits where guessing gives 1{fewer}."
-            )
+            lines.append(f"{trained}: median exposure {at_least}{bits:.1f} bits, {_meaning(bits, known)}.")
     return lines
+
+
+def _meaning(bits: float, group: Sequence[ExposureResult]) -> str:
+    # Exact and proven ranks alone: a rank among references is not one among all possible secrets.
+    first = sum(result.rank == 1 and result.estimate.confidence is None for result in group)
+    if first:
+        whose = "it is" if first == len(group) == 1 else f"{first} of {len(group)} are"
+        return f"and {whose} the model's first guess among all possible secrets: extractable"
+    if bits < 3:
+        return "about what guessing gives (1)"
+    return f"so guessing with the model takes {2 ** (bits - 1):,.0f} times fewer tries than guessing blindly"
 
 
 def exposure_figure(
