@@ -30,7 +30,6 @@ from coalmine.audits.defenses.records import (
     Bench,
     BenchCanary,
     BenchedModel,
-    FailedTraining,
     with_rows,
 )
 from coalmine.audits.exposure.measuring import expose
@@ -105,7 +104,7 @@ def defend(
     below `out`.
 
     A run that was stopped resumes when the same call is made again. A call with further defenses trains only what is missing. A model
-    that cannot be trained or audited does not stop the others: its row says why.
+    that cannot be trained or audited does not stop the others: `missing` says why.
 
     Args:
         corpus: a corpus file of any kind that `read_documents` reads, with single texts.
@@ -204,8 +203,8 @@ def defend(
             except WriteError:
                 raise
             except CoalmineError as problem:
-                without = FailedTraining(defense=one.defense.name, seed=one.seed, problem=str(problem))
-                bench = msgspec.structs.replace(bench, failed=(*bench.failed, without))
+                why = f"{one.defense.name}, seed {one.seed}: {problem}"
+                bench = msgspec.structs.replace(bench, failed=(*bench.failed, why))
             BENCHES.save(folder, with_rows(bench))
             shown.advance(1, one.directory.name)
         shown.finish()

@@ -64,21 +64,12 @@ class BenchedModel(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...] = ()
 
 
-class FailedTraining(msgspec.Struct, frozen=True, kw_only=True):
-    """A model that could not be trained or audited, and why."""
-
-    defense: str
-    seed: int
-    problem: str
-
-
 class DefenseRow(msgspec.Struct, frozen=True, kw_only=True):
     """One defense beside the others, over all of its models."""
 
     defense: Defense
-    # Models that were audited, and why others are missing.
+    # Models that were audited.
     trainings: Count
-    missing: tuple[str, ...] = ()
     # The validation loss of each training whose loss is known, in bits per character.
     losses: tuple[float, ...] = ()
     # The median over planted canaries of the mean exposure over trainings, in bits; of all, and by the number of copies.
@@ -132,7 +123,8 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
     most_bits: Bits
     canaries: tuple[BenchCanary, ...]
     models: tuple[BenchedModel, ...] = ()
-    failed: tuple[FailedTraining, ...] = ()
+    # Which models could not be trained or audited, and why.
+    failed: tuple[str, ...] = ()
     rows: tuple[DefenseRow, ...] = ()
     finished: bool = False
 
@@ -143,6 +135,12 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
     def of(self, name: str) -> list[BenchedModel]:
         """The models of one defense, by their seeds."""
         return sorted((one for one in self.models if one.defense == name), key=lambda one: one.seed)
+
+    @property
+    def missing(self) -> list[str]:
+        """What could not be trained, audited or measured, and why."""
+        partly = (f"{one.defense}, seed {one.seed}: {why}" for one in self.models for why in one.problems)
+        return [*self.failed, *partly]
 
     @property
     def planted(self) -> list[bool]:
@@ -173,13 +171,10 @@ def _row(defense: Defense, bench: Bench) -> DefenseRow:
     """What the models of a defense say, and how they differ from those without one."""
     own, planted = bench.of(defense.name), bench.planted
     verdicts = [one.verdict for one in own if one.verdict is not None]
-    missing = [(one.seed, one.problem) for one in bench.failed if one.defense == defense.name]
-    missing += [(one.seed, problem) for one in own for problem in one.problems]
     against = {} if defense.name == NONE else _compared(own, bench.of(NONE), bench)
     return DefenseRow(
         defense=defense,
         trainings=len(own),
-        missing=tuple(f"seed {seed}: {problem}" for seed, problem in missing),
         losses=tuple(one.loss_bits for one in own if one.loss_bits is not None),
         exposure=_median(own, planted, bench),
         by_copies={

@@ -105,7 +105,7 @@ def _of_bench(bench: Bench, number: int) -> Iterator[Measure]:
                     f"{row.of_seeds} seeds), at a loss of {cost} bits per character",
                     but=names,
                 )
-    reasons = [f"{row.defense.name}, {why}" for row in bench.rows for why in row.missing]
+    reasons = bench.missing
     if not bench.finished:
         wanted = len(bench.defenses) * bench.settings.seeds
         reasons.insert(0, f"{len(bench.models)} of {wanted} models are done")
