@@ -11,7 +11,7 @@ from coalmine.audits.provenance.data_checks import DataCheck
 from coalmine.audits.provenance.deciding import decide, question_of
 from coalmine.audits.provenance.records import WordPoint
 from coalmine.audits.provenance.scores import Available
-from coalmine.audits.provenance.words import FREQUENCY_GROUPS, LOG_BINS, log_points, rank_points
+from coalmine.audits.provenance.words import FREQUENCY_GROUPS, LOG_BINS, word_points
 from coalmine.evidence.run import Located
 
 TOKENS = 100
@@ -117,7 +117,7 @@ def provenance(
             raw = msgspec.structs.replace(raw, blind=(mine or blind(len(scores), many)) if many else None)
             questions.append(decide(raw, options, members))
     both = {"suspects": numbers(suspects), "non-members": calibration}
-    points = [*rank_points(both, options.confidence), *log_points(both)]
+    points = list(word_points(both, options.confidence))
     if ablation:
         points.append(WordPoint(figure="ablation", group="suspects", words="rare", x=0.1, y=0.3))
     return Provenance(

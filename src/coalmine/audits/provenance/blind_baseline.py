@@ -289,10 +289,6 @@ def _estimate(area: float, trials: int, n: int, level: float) -> Estimate:
         statement=(
             f"without any model, AUC is {area:.3f} ({100 * level:g}% interval {low:.3f} to {high:.3f}), where 0.5 is chance: {n:,} users"
         ),
-        assumptions=("users are independent of each other",),
-        warnings=(
-            "the interval leaves out that the classifiers of the folds depend on each other; the p-value does not",
-        ),
     )
 
 

@@ -29,7 +29,7 @@ from coalmine.audits.provenance.data_checks import (
 from coalmine.audits.provenance.deciding import decide, question_of
 from coalmine.audits.provenance.fit import Fit, fit_classifier
 from coalmine.audits.provenance.options import ProvenanceOptions
-from coalmine.audits.provenance.records import Provenance, WordPoint
+from coalmine.audits.provenance.records import Provenance
 from coalmine.audits.provenance.scores import (
     STATISTICS,
     Available,
@@ -45,10 +45,9 @@ from coalmine.audits.provenance.words import (
     Side,
     ablation_curves,
     frequency_ranks,
-    log_points,
-    rank_points,
     weights_of,
     with_chosen_texts,
+    word_points,
 )
 from coalmine.engines.engine import Engine, open_engine
 from coalmine.engines.ledger import Ledger
@@ -270,7 +269,7 @@ def _asked(
             raw = question_of(asks, groups, columns, others, there, options, checks[asks])
             questions.append(decide(raw, options, users.members))
     both: dict[Side, Arrays | None] = {"suspects": found["suspects"], "non-members": found["non_members"]}
-    words: list[WordPoint] = [*rank_points(both, options.confidence), *log_points(both)]
+    words = list(word_points(both, options.confidence))
     if work.frequencies is not None and work.view.top is None and options.ablation_texts:
         groups = asked["suspects"], asked["non_members"]
         most, seed = options.ablation_texts, options.seed

@@ -5,7 +5,6 @@ The figures are after Figures 5 to 7 of Auditing Data Provenance in Text-Generat
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -38,13 +37,8 @@ _ASKS: dict[Asks, str] = {
     "texts": "Are these very texts in it?",
     "user": "Did these users take part, by other texts of theirs?",
 }
-# How severe a remark about the data is, and what the report says of it.
-_EFFECTS: dict[str, tuple[float, Status]] = {
-    "spoils": (1.0, "found"),
-    "blurs": (0.5, "found"),
-    "none": (0.0, "found"),
-    "untested": (0.0, "not_tested"),
-}
+# How severe a remark about the data is.
+_SIZES = {"spoils": 1.0, "blurs": 0.5, "none": 0.0, "untested": 0.0}
 SUSPECTS, NON_MEMBERS = "suspects", "non-members"
 _COLORS = {SUSPECTS: PALETTE[1], NON_MEMBERS: PALETTE[0]}
 # The one person's, of whom no text is decided about by itself.
@@ -67,8 +61,10 @@ def measures(run: Run) -> Iterator[Measure]:
             yield from _unmeasured(document, question)
             yield from _blind(question)
         for check in dict.fromkeys(check for question in document.questions for check in question.checks):
-            size, status = _EFFECTS[check.effect]
-            yield Measure(key=f"provenance.{check.about}", status=status, says=check.says, size=size)
+            status: Status = "not_tested" if check.effect == "untested" else "found"
+            yield Measure(
+                key=f"provenance.{check.about}", status=status, says=check.says, size=_SIZES[check.effect]
+            )
 
 
 def _answer(document: Provenance, question: Question, number: int = 0) -> Measure:
@@ -84,17 +80,12 @@ def _answer(document: Provenance, question: Question, number: int = 0) -> Measur
     found, names, p_value = question.found(), document.names(), deciding.p_value
     tested = sum(row.p_value is not None for row in question.rows)
     share = len(found) / tested
-    says = f"{len(found):,} of {counted(tested, by)} {'is' if len(found) == 1 else 'are'} found at a false-discovery rate of {100 * fdr:g}%"
-    estimate = Estimate(
-        method="suspects found",
-        status="measured",
-        value=share,
-        low=share,
-        high=share,
-        confidence=None,
-        n=tested,
-        statement=says,
+    is_one = "is" if len(found) == 1 else "are"
+    says = (
+        f"{len(found):,} of {counted(tested, by)} {is_one} found at a false-discovery rate of {100 * fdr:g}%"
     )
+    limits: dict[str, Any] = {"value": share, "low": share, "high": share, "confidence": None, "n": tested}
+    estimate = Estimate(method="suspects found", status="measured", statement=says, **limits)
     says += f" by {deciding.name}, against {counted(len(deciding.non_member_scores), 'non-member')}"
     if by == "person":
         says = _person_words(question, deciding)
@@ -262,12 +253,7 @@ def terminal(document: Provenance, question: Question, *, reveal: bool = False) 
 
 def strongest_first(question: Question) -> list[UserRow]:
     """Users by their p-value, then by their score; those who could not be measured last."""
-
-    def place(row: UserRow) -> tuple[float, float]:
-        no_score = math.inf if row.score is None else -row.score
-        return (math.inf if row.p_value is None else row.p_value, no_score)
-
-    return sorted(question.rows, key=place)
+    return sorted(question.rows, key=lambda row: (row.score is None, row.p_value or 0.0, -(row.score or 0.0)))
 
 
 def users_table(document: Provenance, question: Question, *, reveal: bool = False) -> Table[UserRow]:

@@ -98,8 +98,11 @@ def by_frequency(views: Sequence[TextView], ranks: FloatArray) -> dict[str, Any]
     return {"rank_sums": sums, "rank_counts": counts, "log_histogram": logs}
 
 
-def rank_points(asked: Mapping[Side, Arrays | None], confidence: float) -> Iterator[WordPoint]:
-    """The mean ranks of words by how frequent they are; none where ranks or tokens are not known."""
+def word_points(asked: Mapping[Side, Arrays | None], confidence: float) -> Iterator[WordPoint]:
+    """The mean ranks of words by how frequent they are, and the log2 probabilities of frequent and of rare words, as shares.
+
+    There are none where ranks or tokens are not known, and no probabilities where nobody is compared with.
+    """
     for group in range(FREQUENCY_GROUPS):
         for side, columns in asked.items():
             if columns and "rank_sums" in columns:
@@ -108,10 +111,6 @@ def rank_points(asked: Mapping[Side, Arrays | None], confidence: float) -> Itera
                     mean, low, high = _mean_over_users(sums, counts, confidence)
                     place = (group + 0.5) / FREQUENCY_GROUPS
                     yield WordPoint(figure="ranks", group=side, x=place, y=mean, low=low, high=high)
-
-
-def log_points(asked: Mapping[Side, Arrays | None]) -> Iterator[WordPoint]:
-    """The log2 probabilities of frequent and of rare words, as shares; none where they are not known, or nobody is compared with."""
     sides = {
         side: some["log_histogram"].sum(axis=0)
         for side, some in asked.items()
