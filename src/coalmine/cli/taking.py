@@ -76,7 +76,7 @@ class Offered(NamedTuple):
 
     parameters: list[click.Parameter]
     value: Callable[[dict[str, Any]], Any]
-    # The names that `--set` takes, each with the kind of its value and what is made of that.
+    # The names that `--set` takes, each with the kind of its value.
     settable: dict[str, Any]
 
 
