@@ -18,8 +18,6 @@ RAMP = ("#1f83c4", "#6d70d6", "#ad58bd", "#cf4a7e", "#d2602b", "#a98500")
 INK, FAINT, BAND, RULE = "#55606b", "#d9dee3", "#8a949e", "#7a858f"
 # What a legend has room for on a phone of 390 px beside the labels of the axis, in px; and a letter in it, and what is beside a name.
 LEGEND_WIDTH, LETTER_WIDTH, SYMBOL_WIDTH = 268, 6.6, 28
-# What the labels of an axis of names take of it.
-LABELS_WIDTH = 68
 LONGEST_NAME = int((LEGEND_WIDTH - SYMBOL_WIDTH) / LETTER_WIDTH)
 PNG_WIDTH = 720
 
@@ -48,7 +46,7 @@ _KINDS: dict[Kind, Spec] = {
 class Axis(msgspec.Struct, frozen=True, kw_only=True):
     """What is on an axis.
 
-    With the scale "names", each name has a place, and rows with different values of `beside` are next to each other there; a label is
+    With the scale "names", each name has a place, in which `beside` is a column of places between -1 and 1; a label is
     broken at ' | '. `domain` has the ends of the axis, and `format` is a format of d3.
 
     >>> Axis(column="broken", scale="log").channel("broken")["scale"]
@@ -205,7 +203,8 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
             if to:
                 encoding[f"{name}2"] = {"field": to}
             if axis.beside and axis.beside in rows[0]:
-                encoding[f"{name}Offset"] = _offset(axis.beside, rows)
+                places = {"type": "quantitative", "scale": {"domain": [-1, 1]}}
+                encoding[f"{name}Offset"] = {"field": axis.beside, **places}
         look = dict(_KINDS[marks.kind])
         if marks.kind == "bars":
             encoding["x"] |= {"bin": {"binned": True}}
@@ -213,9 +212,7 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
         if self.color and self.color in rows[0]:
             encoding["color"] = self._colors(rows)
             if self.shape and marks.kind == "points":
-                encoding["shape"] = _nominal(
-                    self.shape, self.shapes, self.legend if self.shape == self.color else None, self._room
-                )
+                encoding["shape"] = _nominal(self.shape, self.shapes, None)
         else:
             look |= {"color": RULE}
             look.pop("point", None)
@@ -234,10 +231,6 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
             "encoding": encoding,
         }
 
-    @property
-    def _room(self) -> float:
-        return LEGEND_WIDTH - (LABELS_WIDTH if self.y.scale == "names" else 0)
-
     def _colors(self, rows: Rows) -> Spec:
         every = dict.fromkeys(str(row[self.color]) for row in self.rows if self.color in row)
         colors = self.colors or named_colors(list(every))
@@ -245,7 +238,7 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
         shown = {str(row[self.color]) for row in (*self.rows, *rows) if self.color in row}
         shown |= {str(row[self.color]) for one in self.marks for row in one.rows or () if self.color in row}
         own = {name: color for name, color in colors.items() if name in shown}
-        return _nominal(self.color, own, self.legend, self._room)
+        return _nominal(self.color, own, self.legend)
 
     def _spec(self, layers: list[Spec]) -> Spec:
         x, y = (one.column if one.title is None else one.title for one in (self.x, self.y))
@@ -313,9 +306,9 @@ def as_one(charts: Sequence[Chart], *, columns: int = 1, width: int = PNG_WIDTH)
     }
 
 
-def intervals(low: str, high: str, *, x: bool = False) -> Marks:
-    """The marks of intervals between two columns, along the vertical axis or along the other one."""
-    return Marks(kind="rule", x=low, x_to=high) if x else Marks(kind="rule", y=low, y_to=high)
+def intervals(low: str, high: str) -> Marks:
+    """The marks of intervals between two columns, along the vertical axis."""
+    return Marks(kind="rule", y=low, y_to=high)
 
 
 def ordered_colors(count: int) -> list[str]:
@@ -382,17 +375,10 @@ def thinned(count: int, most: int) -> list[int]:
     return [round(place * (count - 1) / (most - 1)) for place in range(most)]
 
 
-def _offset(column: str, rows: Rows) -> Spec:
-    """Places beside each other: of names in their order, or of numbers between -1 and 1."""
-    if isinstance(rows[0][column], str):
-        return {"field": column, "type": "nominal", "sort": None}
-    return {"field": column, "type": "quantitative", "scale": {"domain": [-1, 1]}}
-
-
-def _nominal(column: str, values: dict[str, str], title: str | None, room: float) -> Spec:
+def _nominal(column: str, values: dict[str, str], title: str | None) -> Spec:
     """The channel of a column whose values have these colors or shapes, with a legend in as many columns as a phone has room for."""
     longest = max((len(name) for name in values), default=1)
-    columns = max(1, int(room / (SYMBOL_WIDTH + LETTER_WIDTH * longest)))
+    columns = max(1, int(LEGEND_WIDTH / (SYMBOL_WIDTH + LETTER_WIDTH * longest)))
     gray = (
         {}
         if all(one.startswith("#") for one in values.values())
