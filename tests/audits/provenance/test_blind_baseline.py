@@ -127,15 +127,6 @@ def test_it_says_what_separates(changes, name):
     found = blind_baseline(made_users(40, 1), made_users(40, 2, **changes))
     assert found.p_value <= 2 / 2000
     assert name in found.separating()
-    assert list(found.groups) == [
-        "words",
-        "word order",
-        "characters",
-        "single features",
-        "lengths",
-        "dates",
-        "numbers of texts",
-    ]
     assert found.auc.low > 0.5
     if name == "dates":
         assert set(found.separating()) == {"dates"}
