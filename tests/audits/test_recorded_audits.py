@@ -83,7 +83,7 @@ def exposed(method, **options):
 
 def extracted(**options):
     found = extract(model(), FORM, **options)
-    again = verify_certificate(model(), found) if found.method in {"search", "brute"} else None
+    again = verify_certificate(model(), found) if found.method == "search" else None
     return found, again
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -37,7 +37,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
 def verify_certificate(
     model: Model, extraction: Extraction, *, memory: int = MEMORY, progress: Progress | None = None
 ) -> Replay:
-    """Replay the certificate of an extraction by `search` or `brute` against a model.
+    """Replay the certificate of an extraction by `search` against a model; one by `brute` is checked by extracting again.
 
     The members found are asked about again, and must cost what the certificate says. Everything cheaper than its bound is walked
     again: the cheapest node beyond must cost what the bound says, and no member that is cheaper than the last one found may be
@@ -49,103 +49,61 @@ def verify_certificate(
     >>> verify_certificate(model, extract(model, "pin {digits:2}", top=1)).confirmed
     True
     """
-    if extraction.method not in ("search", "brute"):
+    if extraction.method != "search":
         raise InputError(
-            f"an extraction by {extraction.method} proves nothing, so there is nothing to replay; extract by search or brute"
+            f"an extraction by {extraction.method} has no certificate to replay; extract by search"
         )
-    problems, expansions = list(extraction_problems(extraction)), 0
-    if not problems:
-        members = Members(
-            framed_again(model, extraction.model),
-            extraction.format,
-            sources=extraction.source_format,
-            given=extraction.given,
-            memory_bytes=memory,
-        )
-        replayed = _walked if extraction.method == "search" else _scored
-        problems, expansions = replayed(members, extraction, progress or Silent())
-    return Replay(confirmed=not problems, problems=tuple(problems), expansions=expansions)
-
-
-def _walked(members: Members, extraction: Extraction, progress: Progress) -> tuple[list[str], int]:
-    """What the model says against a search, and how many nodes were expanded; the one walk that is the proof."""
-    frontier = members.frontier("a replay", "replay it with the model that was searched")
-    certificate, size = extraction.certificate, frontier.tree.size
-    found = [frontier.tree.index_of(one.text) for one in extraction.found]
-    problems, rounding = _compared(members, extraction, walked_costs(frontier, found), size)
+    problems = list(extraction_problems(extraction))
     if problems:
-        return problems, 0
-    bound = certificate.best_open_bits
-    last = max((one.log_perplexity_bits or 0.0 for one in extraction.found), default=0.0)
-    limit = last if bound is None else bound - rounding
-    search = CheaperMembers(frontier, limit, memory_bytes=members.memory_bytes)
-    begun = frontier.expansions
-    progress.start("Replaying", None)
-    search.start()
-    settled = search.run(certificate.expansions + MORE_EXPANSIONS, progress.advance)
-    progress.finish()
-    expansions = frontier.expansions - begun
-    if not settled:
-        return ["more nodes are cheaper than the bound than were expanded: the bound is too high"], expansions
-    if bound is not None and abs(search.cheapest_left - bound) > rounding:
-        problems.append(
-            f"the cheapest node beyond the bound costs {search.cheapest_left:.6f} bits, and the certificate says {bound:.6f}"
-        )
-    if bound is None and certificate.expansions != (whole := frontier.tree.inner_nodes - 1):
-        problems.append(
-            f"nothing was left, the certificate says, after {certificate.expansions:,} expansions; the whole tree has {whole:,}"
-        )
-    complete = len(found) >= min(extraction.top or len(found), size)
-    return problems + _missing(search.members, found, last - rounding if complete else limit), expansions
-
-
-def _scored(members: Members, extraction: Extraction, progress: Progress) -> tuple[list[str], int]:
-    """The same where every member was scored by itself: each is scored again."""
-    form, every = members.format, dict[int, float]()
-    progress.start(f"Scoring {form.size:,} members", form.size)
-    for indices, bits in members.scored_one_by_one():
-        every.update(zip(indices.tolist(), bits.tolist(), strict=True))
-        progress.advance(len(bits))
-    progress.finish()
-    found = [form.index(one.text) for one in extraction.found]
-    again = np.array([every[place] for place in found], dtype=np.float64)
-    problems, rounding = _compared(members, extraction, again, len(every))
-    if extraction.certificate.expansions != len(every):
-        problems.append(
-            f"{len(every):,} members were to be scored, and the certificate says {extraction.certificate.expansions:,}"
-        )
-    last = max((one.log_perplexity_bits or 0.0 for one in extraction.found), default=0.0)
-    return problems + _missing(every, found, last - rounding), len(every)
-
-
-def _compared(
-    members: Members, extraction: Extraction, again: NDArray[np.float64], size: int
-) -> tuple[list[str], float]:
-    """What is wrong with the size and the costs (bits) of what was found, and how far rounding may move the largest cost or bound."""
+        return Replay(confirmed=False, problems=tuple(problems), expansions=0)
+    asked = framed_again(model, extraction.model)
+    members = Members(asked, extraction.format, given=extraction.given, memory_bytes=memory)
+    frontier = members.frontier("a replay", "replay it with the model that was searched")
+    certificate, tree = extraction.certificate, frontier.tree
     texts = [one.text for one in extraction.found]
     costs = np.array([one.log_perplexity_bits or 0.0 for one in extraction.found], dtype=np.float64)
-    some = texts[:ASKED]
+    found = [tree.index_of(text) for text in texts]
     names = [f"the member at place {place}" for place in range(1, len(texts) + 1)]
-    resolution = measure_resolution(members, some, names[: len(some)], members.score(some))
+    some = slice(0, ASKED)
+    resolution = measure_resolution(members, texts[some], names[some], members.score(texts[some]))
 
-    def rounding(bits: NDArray[np.float64]) -> NDArray[np.float64]:
+    def rounding(bits: Any) -> NDArray[np.float64]:
         allowed = allowed_bits(members.model.resolution_bits, bits)
         return np.minimum(MOST_RESOLUTIONS * resolution.at(bits), allowed)
 
-    problems = [
-        f"{names[place]} costs {again[place]:.6f} bits, and the certificate says {costs[place]:.6f}"
-        for place in np.flatnonzero(np.abs(again - costs) > rounding(costs)).tolist()
+    again = walked_costs(frontier, found)
+    wrong = np.flatnonzero(np.abs(again - costs) > rounding(costs)).tolist()
+    problems += [
+        f"{names[one]} costs {again[one]:.6f} bits, and the certificate says {costs[one]:.6f}"
+        for one in wrong
     ]
-    if size != int(extraction.size):
-        problems.insert(
-            0, f"the space has {size:,} members, and the certificate says {int(extraction.size):,}"
+    if tree.size != int(extraction.size):
+        problems.append(f"the space has {tree.size:,} members, and the certificate says {extraction.size}")
+    if problems:
+        return Replay(confirmed=False, problems=tuple(problems), expansions=0)
+    bound, last = certificate.best_open_bits, float(costs.max(initial=0.0))
+    limit = last if bound is None else bound - float(rounding(bound))
+    search = CheaperMembers(frontier, limit, memory_bytes=memory)
+    begun, shown = frontier.expansions, progress or Silent()
+    shown.start("Replaying", None)
+    search.start()
+    settled = search.run(certificate.expansions + MORE_EXPANSIONS, shown.advance)
+    shown.finish()
+    expansions = frontier.expansions - begun
+    if not settled:
+        problems.append("more nodes are cheaper than the bound than were expanded: the bound is too high")
+    elif bound is not None and abs(search.cheapest_left - bound) > rounding(bound):
+        problems.append(
+            f"the cheapest node beyond the bound costs {search.cheapest_left:.6f} bits, and the certificate says {bound:.6f}"
         )
-    most = np.append(costs, extraction.certificate.best_open_bits or 0.0).max()
-    return problems, float(rounding(most))
-
-
-def _missing(members: dict[int, float], found: Sequence[int], below: float) -> list[str]:
-    """Members that should have been found; those that cost as much as the last, as far as the resolution shows, need not."""
-    there = set(found)
-    missing = [cost for number, cost in members.items() if number not in there and cost < below]
-    return [f"a member that costs {min(missing):.6f} bits is missing among those found"] if missing else []
+    elif bound is None and certificate.expansions != (whole := tree.inner_nodes - 1):
+        problems.append(
+            f"nothing was left, the certificate says, after {certificate.expansions:,} expansions; the whole tree has {whole:,}"
+        )
+    # Members that cost as much as the last, as far as the resolution shows, need not have been found.
+    complete = len(found) >= min(extraction.top or len(found), tree.size)
+    below, there = last - float(rounding(last)) if complete else limit, set(found)
+    missing = [cost for number, cost in search.members.items() if number not in there and cost < below]
+    if settled and missing:
+        problems.append(f"a member that costs {min(missing):.6f} bits is missing among those found")
+    return Replay(confirmed=not problems, problems=tuple(problems), expansions=expansions)

@@ -13,7 +13,7 @@ from coalmine.audits.exposure.display import names_of_formats
 from coalmine.audits.exposure.report import planted_in
 from coalmine.audits.exposure.results import EXPOSURES, scores_beside
 from coalmine.audits.membership.populations import ScoredExposures, ScoredPopulation, populations
-from coalmine.audits.membership.records import MEMBERSHIPS, Membership, Population
+from coalmine.audits.membership.records import MEMBERSHIPS, EpsilonBound, Membership, Population
 from coalmine.errors import NotMeasurableError
 from coalmine.evidence.charts import Axis, Chart, Marks, Rows, copies_colors, rounded, thinned
 from coalmine.evidence.measures import Audit, Measure, Rule
@@ -53,6 +53,15 @@ POPULATIONS: Table[Population] = Table(
         Column("TPR at 0.1% FPR", lambda one: _rate(one, 0.001), "%", short=""),
         Column("epsilon", lambda one: one.best.canary),
         Column("if scores are independent", lambda one: one.independent and one.independent.canary, short=""),
+    )
+)
+
+BOUNDS: Table[tuple[str, EpsilonBound]] = Table(
+    (
+        Column("population", lambda row: row[0]),
+        Column("method", lambda row: row[1].canary.method),
+        Column("epsilon", lambda row: row[1].canary),
+        Column("for one copy", lambda row: row[1].one_copy),
     )
 )
 
@@ -343,6 +352,12 @@ def _details(run: Run, _reveal: bool) -> Iterator[Detail]:
             title=run.shown(path),
             caption="How well an attacker who has a list of candidates tells canaries that were planted from others",
             note=f"An AUC of 0.5 is guessing. Epsilon is bounded {_level(document)}, for a canary as a whole.",
+        )
+        yield BOUNDS.detail(
+            [(one.name, bound) for one in document.populations for bound in one.epsilon],
+            section="Membership",
+            title="Bounds on epsilon",
+            caption="What each method shows about epsilon, for a canary as a whole and for one of its copies",
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import zip_longest
 from typing import Any
@@ -213,13 +213,3 @@ class Members:
                 f"{self.model.name!r} gives no probability for the first token of a text, which contains part of the secret here, so it "
                 "cannot rank texts; give the model a context, or begin the format with literal text"
             )
-
-    def scored_one_by_one(self) -> Iterator[tuple[NDArray[Any], NDArray[np.float64]]]:
-        """Every member with its log-perplexity, in batches of (places in the order of the format, bits), each scored as a whole."""
-        for start in range(0, self.format.size, self.batch):
-            indices = range(start, min(start + self.batch, self.format.size))
-            chosen = [
-                (index, text) for index in indices if (text := self.format.at(index)).startswith(self.given)
-            ]
-            if chosen:
-                yield np.array([index for index, _ in chosen]), self.score([text for _, text in chosen])
