@@ -184,7 +184,7 @@ def _kinds(secrets: KnownSecrets, out: set[str], unsettled: str) -> Iterator[Mea
         known = [one for one in some if one.known]
         points = [bits for one in some if (bits := _bits(one)) is not None]
         extracted, what = sum(map(secrets.extracted, some)), f"secrets of the kind {kind}"
-        if extracted:
+        if len(known) < len(some) and extracted:
             doubt = f"{extracted:,} of {len(some):,} {what} came out of searches"
         elif len(known) < len(some):
             doubt = (
