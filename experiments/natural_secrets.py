@@ -222,8 +222,12 @@ def rows_of(
     found = Run(paths=(), name=name).with_all(EXPOSURES, (Located(Path("exposure.json"), exposures),))
     if search:
         results, extractions = verify_extraction(model, canaries, **SEARCHING)
+        names = {extraction_file(one): "" for one in extractions}
         verified = Verified(
-            manifest_sha256=canaries.sha256, model=model.describe(), extractions={}, canaries=tuple(results)
+            manifest_sha256=canaries.sha256,
+            model=model.describe(),
+            extractions=names,
+            canaries=tuple(results),
         )
         searches = tuple(Located(Path(extraction_file(one)), found) for one, found in extractions.items())
         found = found.with_all(EXTRACTIONS, searches).with_all(

@@ -261,11 +261,12 @@ def verify(given: Verify, session: Session) -> int:
         session.document(found)
         return found.exit_code
     run = read_run(*given.runs)
-    extractions = [one for part in (run, run.secrets) if part is not None for one in part.all(EXTRACTIONS)]
-    if not extractions:
-        raise InputError("there is no extraction to replay; leave --model out, or name the directory of one")
+    every = [one for part in (run, run.secrets) if part is not None for one in part.all(EXTRACTIONS)]
+    searches = [one for one in every if one.document.method == "search"]
+    if not searches:
+        raise InputError("there is no search to replay; leave --model out, or name the directory of one")
     model, replays = loaded(given.model, given.loading), {}
-    for path, extraction in extractions:
+    for path, extraction in searches:
         replays[str(path)] = replay = verify_certificate(model, extraction, progress=session.progress())
         session.say("", placed("Replayed", path), certificate_in_words(extraction))
         problems = [f"Rejected: {visible(problem)}." for problem in replay.problems]

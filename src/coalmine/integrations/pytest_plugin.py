@@ -167,9 +167,10 @@ class ExtractionAssertions:
             if key not in self._found:
                 self._found[key] = self._audit.extractions(top=top, **options)
             results, searches = self._found[key]
+            names = {extraction_file(name): "" for name in searches}
             verified = Located(
                 Path(VERIFIED.file),
-                Verified(manifest_sha256="", model={}, extractions={}, canaries=tuple(results)),
+                Verified(manifest_sha256="", model={}, extractions=names, canaries=tuple(results)),
             )
             beside = tuple(Located(Path(extraction_file(name)), one) for name, one in searches.items())
             run = Run(paths=(), name="", documents={VERIFIED: (verified,), EXTRACTIONS: beside})

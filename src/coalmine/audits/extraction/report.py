@@ -165,7 +165,7 @@ def _searches(run: Run, located: Located[Verified]) -> dict[str, Extraction]:
     return {
         one.path.stem.removeprefix("extraction-"): one.document
         for one in run.all(EXTRACTIONS)
-        if one.path.parent == located.path.parent
+        if one.path.parent == located.path.parent and one.path.name in located.document.extractions
     }
 
 
