@@ -75,9 +75,9 @@ def load_source(given: Exposures | str | os.PathLike[str]) -> ScoredExposures:
     path = result_directory(given, "exposure", RESULTS_FILE)
     if path.is_dir():
         path /= RESULTS_FILE
-    scores = path.with_name(SCORES_FILE)
+    document, scores = read_exposures(path), path.with_name(SCORES_FILE)
     candidates = tuple(read_candidates(scores)) if scores.exists() else ()
-    return ScoredExposures(read_exposures(path), candidates, sha256_of_file(path))
+    return ScoredExposures(document, candidates, sha256_of_file(path))
 
 
 def populations(
