@@ -113,7 +113,7 @@ def test_a_few_phone_numbers_that_are_recited_among_223(recited, extracted, tmp_
     assert bool(found_of(findings) & {"CM701", "CM702", "CM703"}) == (recited > 1)
     if recited == 1:
         assert "1 of 223 secrets of the kind phone came out" in text
-        assert ("which chance explains in 4.4% of models" in text) != extracted
+        assert "which chance explains in 4.4% of models" in text
     # Recited numbers are far more probable than all others, and strangers are not.
     run = run_of(
         tmp_path,
