@@ -87,7 +87,7 @@ def defend(given: Defend, session: Session) -> None:
     write_bytes(report, report_page(read_runs(given.out)).encode())
     session.say(shown.defenses_table(bench).terminal(bench.rows), "")
     session.say(shown.DIFFERENCES_TABLE.terminal(bench.rows[1:]), "")
-    session.say(*noted(bench.missing), placed("Open the report", report))
+    session.say(*noted(bench.failed), placed("Open the report", report))
     session.document(bench)
 
 

@@ -28,7 +28,6 @@ def model(
         defense=defense,
         seed=seed,
         model={"name": defense},
-        corpus="planted",
         copies_left=40,
         loss_bits=loss,
         exposures=tuple((float(one), float(one)) for one in exposures),

@@ -8,7 +8,7 @@ import pytest
 
 from coalmine import ScriptedModel, defend, load_model, read_runs, score_texts, verify_run
 from coalmine.audits import read_bench, read_exposures, read_membership
-from coalmine.audits.defenses.measure import Auditor
+from coalmine.audits.defenses import measure as bench_measure
 from coalmine.audits.extraction.results import read_verified
 from coalmine.corpus import CanarySet, PlantOptions, read_documents, write_embedded_corpus
 from coalmine.errors import CorpusError, InputError
@@ -182,9 +182,9 @@ def test_trainings_of_the_user_can_take_the_place_of_ours(small):
     assert forgets.adjusted_p_value < 0.05
     assert fails.trainings == 0
     assert fails.exposure.status == "not_measured"
-    assert len(made.missing) == 2
-    assert made.missing[0].startswith("fails, seed 0: ")
-    assert "ValueError" in made.missing[0]
+    assert len(made.failed) == 2
+    assert made.failed[0].startswith("fails, seed 0: ")
+    assert "ValueError" in made.failed[0]
     assert "123" not in (small / "bench" / "defenses.json").read_text().split("ValueError")[1][:60]
     assert (small / "bench" / "trainings" / "none-seed1" / "note").read_text() == "1"
     assert (none.claim, claims.claim.epsilon, claims.claim.delta) == (None, 1.0, 1e-6)
@@ -203,8 +203,8 @@ def test_a_killed_run_resumes_to_the_same_bytes_and_takes_further_defenses(small
     (small / "bench").rename(small / "whole")
     child = os.fork()
     if not child:  # all are trained, and one is audited
-        audited, seen = Auditor.audited, []
-        Auditor.audited = lambda *asked: (
+        audited, seen = bench_measure.audited, []
+        bench_measure.audited = lambda *asked: (
             os.kill(os.getpid(), signal.SIGKILL) if seen else seen.append(1) or audited(*asked)
         )
         bench_of(small, ["epochs=1"], seeds=1)

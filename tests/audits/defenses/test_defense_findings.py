@@ -40,11 +40,10 @@ def by_code(run):
     return {one.key: one for one in findings_of(run) if one.code.startswith("CM8")}
 
 
-def test_rows_have_the_spreads_and_the_frontier(made):
-    none, dropout, dedup = made.rows
+def test_rows_have_the_medians_and_differences(made):
+    none, _, dedup = made.rows
     assert (none.exposure.value, none.extracted, none.searched) == (9.875, 4, 32)
     assert none.by_copies["1"].value == 8.875
-    assert (none.on_frontier, dropout.on_frontier, dedup.on_frontier) == (True, False, True)
     assert dedup.difference.estimate.value == pytest.approx(sum(LOW) / 16 - sum(HIGH) / 16)
     assert (none.loss, dedup.loss) == (2.0, 2.3)
 
@@ -90,7 +89,6 @@ def test_what_is_missing_is_said(tmp_path):
     assert found["defenses.missing"].status == "not_measured"
     assert "2 of 4 models" in found["defenses.missing"].evidence
     assert half.row("dedup").exposure.status == "not_measured"
-    assert half.row("dedup").on_frontier is None
 
 
 def test_a_canary_that_was_not_measured_is_never_left_out_of_a_difference():

@@ -23,7 +23,6 @@ from coalmine.corpus.planting.unseen import unseen_characters
 from coalmine.corpus.redaction.redacting import redact
 from coalmine.corpus.rewriting import OriginalCorpus
 from coalmine.engines.engine import Engine
-from coalmine.errors import CorpusError
 from coalmine.formats.format import Format
 from coalmine.models.reference.tokens import CharacterTokenizer, WordTokenizer
 from coalmine.progress import Progress
@@ -46,17 +45,6 @@ class BenchCorpora(NamedTuple):
     # The files with the documents that canaries are planted in, without them, and with those that are held out.
     part: Path
     validation: Path
-
-    @property
-    def planted(self) -> Path:
-        """The corpus with all canaries."""
-        return self.paths["planted"]
-
-    @property
-    def held_out(self) -> list[str]:
-        """The documents that no model is trained on."""
-        held_out = self.texts["planted"].held_out
-        return [] if held_out is None else held_out.texts
 
     def canaries(self, name: CorpusName = "planted") -> CanarySet:
         """The manifest of a corpus."""
@@ -96,9 +84,8 @@ def make_corpora(
             paths[name] = out / masked.corpus
     by_user = fields.user is not None
     texts = {name: read_corpus(path, validation, fields, by_user=by_user) for name, path in paths.items()}
-    if isinstance(
-        usual, TrainingOptions
-    ):  # other tokens would be another loss; a checkpoint has a tokenizer of its own
+    # Other tokens would be another loss; a checkpoint has a tokenizer of its own.
+    if isinstance(usual, TrainingOptions):
         tokenizer = _tokenizer(texts["planted"], planted.canaries, usual)
         texts = {name: text._replace(tokenizer=tokenizer) for name, text in texts.items()}
     return BenchCorpora(original.sha256, paths, texts, part, validation)
@@ -110,10 +97,6 @@ def _divided(
     """Hold out some documents: the file with the others, and the file with these."""
     every = sum(1 for _ in read_documents(source.path, options.fields))
     number = max(1, round(options.holdout * every))
-    if number >= every:
-        raise CorpusError(
-            f"{source.path} has {every} documents, too few to hold out {number} of them; give a larger corpus"
-        )
     drawn = arrays(options.seed, "defend", "holdout").choice(every, size=number, replace=False)
     held, suffix = sorted(drawn.tolist()), kind_of(source.path).full_suffix
     kept, validation = folder / f"training{suffix}", folder / f"validation{suffix}"

@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -37,11 +37,12 @@ from coalmine.audits.exposure.options import ExposureOptions
 from coalmine.audits.exposure.results import ExposureResult
 from coalmine.audits.extraction.measuring import verify_extraction
 from coalmine.audits.extraction.options import ExtractionOptions
-from coalmine.audits.extraction.results import CanaryExtraction, save_verification
+from coalmine.audits.extraction.results import save_verification
 from coalmine.audits.framing import framed
 from coalmine.audits.membership.measure import membership
+from coalmine.corpus.files.documents import Fields
 from coalmine.corpus.files.reading import open_corpus
-from coalmine.corpus.planting.manifest import MANIFEST_NAME, CanarySet
+from coalmine.corpus.planting.manifest import MANIFEST_NAME
 from coalmine.corpus.planting.options import PlantOptions
 from coalmine.engines.engine import Engine, open_engine
 from coalmine.engines.failures import foreign_failure
@@ -76,7 +77,6 @@ from coalmine.training.quantizing.quantizing import quantize
 from coalmine.training.unlearning.unlearning import unlearn
 from coalmine.training.work import Member
 
-_Found = TypeVar("_Found")
 DEFAULT_FORMAT = "the random number is {digits:6}"
 
 
@@ -150,7 +150,8 @@ def defend(
         for seed in range(given.seed, given.seed + given.seeds):
             named = defense.training(shared, seed, given.delta)
             whole = options_of(preset, named) if start is None else finetuning_options(named)
-            trainings.append(_Training(defense, seed, folder / TRAININGS_FOLDER, named, whole))
+            place = folder / TRAININGS_FOLDER / f"{defense.name.replace('=', '-')}-seed{seed}"
+            trainings.append(_Training(defense, seed, place, named, whole))
     if any(one.kind != OWN for one in chosen):
         require_torch("training")
     check_places(folder, BENCHES.file)
@@ -191,15 +192,14 @@ def defend(
         there = {(one.defense, one.seed) for one in bench.models}
         missing = [one for one in trainings if (one.defense.name, one.seed) not in there]
         failed = {} if start is not None else _train(missing, corpora, opened, shown)
-        auditor = Auditor(corpora, given, bench.bound_confidence, opened)
         shown.start("Auditing", len(missing))
         for one in missing:
             try:
                 if one.directory in failed:
                     raise failed[one.directory]
-                model = _made(one, auditor, start, shown)
-                audited = auditor.audited(model, one.defense, one.seed, one.directory)
-                bench = msgspec.structs.replace(bench, models=(*bench.models, audited))
+                model = _made(one, corpora, given.fields, start, opened, shown)
+                found = audited(model, one, bench, corpora, opened)
+                bench = msgspec.structs.replace(bench, models=(*bench.models, found))
             except WriteError:
                 raise
             except CoalmineError as problem:
@@ -216,18 +216,13 @@ def defend(
 
 
 class _Training(NamedTuple):
-    """One training: with which defense and seed, where models go, and the options of `train` or `finetune`: those named, and all."""
+    """One training: where its model goes, and the options of `train` or `finetune`: those named, and all."""
 
     defense: Defense
     seed: int
-    below: Path
+    directory: Path
     named: dict[str, Any]
     options: Any
-
-    @property
-    def directory(self) -> Path:
-        """Where its model goes."""
-        return self.below / f"{self.defense.name.replace('=', '-')}-seed{self.seed}"
 
 
 def _known(folder: Path, bench: Bench) -> tuple[BenchedModel, ...]:
@@ -271,26 +266,37 @@ def _train(
     return failed
 
 
-def _made(one: _Training, auditor: Auditor, base: Path | None, progress: Progress) -> Model:
+def _made(
+    one: _Training,
+    corpora: BenchCorpora,
+    fields: Fields,
+    base: Path | None,
+    engine: Engine,
+    progress: Progress,
+) -> Model:
     """The model of a training, which is made now unless `train` made it."""
-    defense, corpora, fields = one.defense, auditor.corpora, auditor.options.fields
+    defense = one.defense
     if defense.function is not None:
         try:
-            made = named_function(defense.function)(corpora.planted, make_directory(one.directory), one.seed)
+            made = named_function(defense.function)(
+                corpora.paths["planted"], make_directory(one.directory), one.seed
+            )
         except ModelError as problem:  # the message of what it raised may quote the corpus
             raise (problem.__cause__ and foreign_failure(problem.__cause__)) or problem from None
-        if missing_members(made) and not isinstance(made, (str, os.PathLike)):
+        if isinstance(made, (str, os.PathLike)):
+            made = load_model(made)
+        if missing_members(made):
             raise ModelError(
                 f"{defense.function} returned {type(made).__name__}; return a model, or where it is"
             )
-        return cast("Model", load_model(made) if isinstance(made, (str, os.PathLike)) else made)
-    source = one.below / f"{NONE}-seed{one.seed}"
+        return cast("Model", made)
+    source = one.directory.with_name(f"{NONE}-seed{one.seed}")
     if defense.does.alters is not None and not source.is_dir():
         raise NotMeasurableError(
             f"there is no model without a defense and with seed {one.seed} in a directory, which could be changed"
         )
     if defense.does.alters == "unlearn":
-        canaries = corpora.planted.with_name(MANIFEST_NAME)
+        canaries = corpora.paths["planted"].with_name(MANIFEST_NAME)
         unlearn(source, canaries, one.directory, keep=corpora.part, seed=one.seed, fields=fields)
     elif defense.does.alters == "quantize":
         quantize(source, one.directory, **defense.options)
@@ -302,81 +308,63 @@ def _made(one: _Training, auditor: Auditor, base: Path | None, progress: Progres
             valid=corpora.validation,
             fields=fields,
             progress=progress,
-            engine=auditor.engine,
+            engine=engine,
             **one.named,
         )
     return cast("Model", load_model(one.directory))
 
 
-class Auditor(NamedTuple):
-    """What all models of a bench are asked, in the same way; results go beside each model."""
-
-    corpora: BenchCorpora
-    options: DefenseOptions
-    bound_confidence: float
-    engine: Engine
-
-    def audited(self, model: Model, defense: Defense, seed: int, directory: Path) -> BenchedModel:
-        """Ask a model everything. What cannot be measured of one does not stop the rest, except for the exposures."""
-        problems: list[str] = []
-
-        def tried(what: str, measure: Callable[[], _Found]) -> _Found | None:
-            try:
-                return measure()
-            except WriteError:
-                raise
-            except CoalmineError as problem:
-                problems.append(f"{what} was not measured: {problem}")
-                return None
-
-        given, corpus = self.options, defense.does.corpus
-        canaries, out = self.corpora.canaries(corpus), audit_directory(directory)
-        claim = claim_of_model(model.describe())
-        asked = ExposureOptions(method=given.method, confidence=given.confidence, seed=given.seed)
-        exposures = expose(model, canaries, asked, engine=self.engine)
-        exposures.save(out / "exposure")
-        texts = self.corpora.held_out
-        losses = tried("the validation loss", lambda: score_texts(model, texts).tolist())
-        every = tried("extraction", lambda: self._searched(model, canaries, out / "extraction")) or []
-        claimed = {} if claim is None else msgspec.structs.asdict(claim)
-        judged = membership(
-            exposures,
-            delta=claimed.get("delta", given.delta),
-            confidence=self.bound_confidence,
-            seed=given.seed,
-            **{f"claimed_{name}": value for name, value in claimed.items()},
-        )
-        judged.save(make_directory(out / "membership"))
-        whole = judged.settings.claimed_unit == "user"
-        bounds = [one.best.canary if whole else one.best.one_copy for one in judged.populations]
-        planted = {one.canary_id for one in exposures.results if one.planted}
-        searched = [one for one in every if one.canary_id in planted and one.problem is None]
-        return BenchedModel(
-            defense=defense.name,
-            seed=seed,
-            model=model.describe(),
-            corpus=corpus,
-            copies_left=sum(one.times_trained_on for one in canaries if one.planted),
-            loss_bits=None if losses is None else math.fsum(losses) / sum(map(len, texts)),
-            exposures=tuple(map(_limits, exposures.results)),
-            extracted=tuple(one.canary_id for one in searched if one.extracted),
-            searched=len(searched),
-            bound=max((one.low for one in bounds if one is not None and one.low is not None), default=None),
-            privacy=claim,
-            verdict=judged.verdict,
-            problems=tuple(problems),
-        )
-
-    def _searched(self, model: Model, canaries: CanarySet, out: Path) -> list[CanaryExtraction]:
-        """Whether each canary is among as many members as were planted."""
-        planted = sum(canary.planted for canary in canaries)
-        asked = ExtractionOptions(top=max(1, planted), budget=self.options.search)
-        found, extractions = verify_extraction(model, canaries, asked, engine=self.engine)
-        described = framed(model, canaries, writes=True).describe()
-        save_verification(
-            make_directory(out), found, extractions, manifest_sha256=canaries.sha256, model=described
-        )
-        return found
+def audited(
+    model: Model, one: _Training, bench: Bench, corpora: BenchCorpora, engine: Engine
+) -> BenchedModel:
+    """Ask a model everything, as all others of its bench; results go beside it."""
+    given, out = bench.settings, audit_directory(one.directory)
+    canaries = corpora.canaries(one.defense.does.corpus)
+    described, claim = model.describe(), claim_of_model(model.describe())
+    asked = ExposureOptions(method=given.method, confidence=given.confidence, seed=given.seed)
+    exposures = expose(model, canaries, asked, engine=engine)
+    exposures.save(out / "exposure")
+    held_out = corpora.texts["planted"].held_out
+    texts = [] if held_out is None else held_out.texts
+    losses = score_texts(model, texts).tolist()
+    # Whether each canary is among as many members as were planted.
+    top = max(1, sum(canary.planted for canary in canaries))
+    every, extractions = verify_extraction(
+        model, canaries, ExtractionOptions(top=top, budget=given.search), engine=engine
+    )
+    save_verification(
+        make_directory(out / "extraction"),
+        every,
+        extractions,
+        manifest_sha256=canaries.sha256,
+        model=framed(model, canaries, writes=True).describe(),
+    )
+    claimed = {} if claim is None else msgspec.structs.asdict(claim)
+    judged = membership(
+        exposures,
+        delta=claimed.get("delta", given.delta),
+        confidence=bench.bound_confidence,
+        seed=given.seed,
+        **{f"claimed_{name}": value for name, value in claimed.items()},
+    )
+    judged.save(make_directory(out / "membership"))
+    whole = judged.settings.claimed_unit == "user"
+    bounds = [one.best.canary if whole else one.best.one_copy for one in judged.populations]
+    planted = {one.canary_id for one in exposures.results if one.planted}
+    searched = [one for one in every if one.canary_id in planted and one.problem is None]
+    return BenchedModel(
+        defense=one.defense.name,
+        seed=one.seed,
+        model=described,
+        copies_left=sum(one.times_trained_on for one in canaries if one.planted),
+        loss_bits=math.fsum(losses) / sum(map(len, texts)),
+        exposures=tuple(map(_limits, exposures.results)),
+        extracted=tuple(one.canary_id for one in searched if one.extracted),
+        searched=len(searched),
+        bound=max((one.low for one in bounds if one is not None and one.low is not None), default=None),
+        privacy=claim,
+        verdict=judged.verdict,
+    )
 
 
 def _limits(result: ExposureResult) -> tuple[float, float]:

@@ -167,7 +167,6 @@ class DefenseOptions(Options, frozen=True, kw_only=True):
         from coalmine.statistics.scores import checked_confidence, checked_count, checked_delta
 
         checked_count(self.seeds, "seeds")
-        checked_count(self.search, "search")
         checked_delta(self.delta)
         checked_confidence(self.confidence)
         self._require(0 < self.holdout < 1, "holdout", "above 0 and below 1")

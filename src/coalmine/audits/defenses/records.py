@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from coalmine.audits.defenses.recipes import NONE, CorpusName, Defense, DefenseOptions
+from coalmine.audits.defenses.recipes import NONE, Defense, DefenseOptions
 from coalmine.corpus.planting.options import PlantOptions
 from coalmine.records import Estimate
 from coalmine.records.documents import Document, Origin, SaidOfCanary, differences
@@ -24,7 +24,7 @@ from coalmine.statistics.intervals import median_estimate
 from coalmine.statistics.multiple_tests import adjusted_p_values
 from coalmine.training.finetuning.base_checkpoint import Base
 
-SCHEMA = "coalmine.defenses/3"
+SCHEMA = "coalmine.defenses/4"
 # The models, their audits, and the corpora that defenses leave of the planted one.
 TRAININGS_FOLDER = "trainings"
 _METHOD = "median over canaries"
@@ -44,11 +44,10 @@ class BenchedModel(msgspec.Struct, frozen=True, kw_only=True):
     defense: str
     seed: int
     model: dict[str, Any]
-    corpus: CorpusName
     # Copies of planted canaries in what it was trained on.
     copies_left: Count
     # The validation loss, in bits per character.
-    loss_bits: Bits | None
+    loss_bits: Bits
     # What is known of the exposure of each canary, in bits, in the order of `canaries`: its limits, which are equal where it was measured.
     exposures: tuple[tuple[float, float], ...]
     # The ids of planted canaries that a search found, and how many were searched for.
@@ -60,8 +59,6 @@ class BenchedModel(msgspec.Struct, frozen=True, kw_only=True):
     # Of a model whose description claims privacy: that claim, and what the coins say about it.
     privacy: DescribedClaim | None = None
     verdict: Verdict | None = None
-    # What could not be measured, in a sentence each.
-    problems: tuple[str, ...] = ()
 
 
 class DefenseRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +67,7 @@ class DefenseRow(msgspec.Struct, frozen=True, kw_only=True):
     defense: Defense
     # Models that were audited.
     trainings: Count
-    # The validation loss of each training whose loss is known, in bits per character.
+    # The validation loss of each training, in bits per character.
     losses: tuple[float, ...] = ()
     # The median over planted canaries of the mean exposure over trainings, in bits; of all, and by the number of copies.
     exposure: Estimate
@@ -91,8 +88,6 @@ class DefenseRow(msgspec.Struct, frozen=True, kw_only=True):
     # In how many of the seeds that both have the mean exposure is lower than without a defense, and how many these are.
     lower_in: Count = 0
     of_seeds: Count = 0
-    # Whether no other defense is no worse in loss and exposure, and better in one; None where one of them is not known.
-    on_frontier: bool | None = None
 
     @property
     def loss(self) -> float | None:
@@ -137,12 +132,6 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
         return sorted((one for one in self.models if one.defense == name), key=lambda one: one.seed)
 
     @property
-    def missing(self) -> list[str]:
-        """What could not be trained, audited or measured, and why."""
-        partly = (f"{one.defense}, seed {one.seed}: {why}" for one in self.models for why in one.problems)
-        return [*self.failed, *partly]
-
-    @property
     def planted(self) -> list[bool]:
         """Which canaries were planted."""
         return [one.planted for one in self.canaries]
@@ -152,19 +141,12 @@ def with_rows(bench: Bench) -> Bench:
     """The bench with one row per defense, by the models that there are."""
     rows = [_row(defense, bench) for defense in bench.defenses]
     adjusted = iter(adjusted_p_values([row.difference.p_value for row in rows if row.difference is not None]))
-    points = [_point(row) for row in rows]
-    placed = []
-    for row, own in zip(rows, points, strict=True):
-        better = [at for at in points if at and own and at != own and at[0] <= own[0] and at[1] <= own[1]]
-        adjusted_p = None if row.difference is None else next(adjusted)
-        on_frontier = None if own is None else not better
-        placed.append(msgspec.structs.replace(row, adjusted_p_value=adjusted_p, on_frontier=on_frontier))
-    return msgspec.structs.replace(bench, rows=tuple(placed))
-
-
-def _point(row: DefenseRow) -> tuple[float, float] | None:
-    """Loss and exposure of a row; None where one is not known."""
-    return None if row.loss is None or row.exposure.value is None else (row.loss, row.exposure.value)
+    return msgspec.structs.replace(
+        bench,
+        rows=tuple(
+            msgspec.structs.replace(row, adjusted_p_value=row.difference and next(adjusted)) for row in rows
+        ),
+    )
 
 
 def _row(defense: Defense, bench: Bench) -> DefenseRow:
@@ -175,7 +157,7 @@ def _row(defense: Defense, bench: Bench) -> DefenseRow:
     return DefenseRow(
         defense=defense,
         trainings=len(own),
-        losses=tuple(one.loss_bits for one in own if one.loss_bits is not None),
+        losses=tuple(one.loss_bits for one in own),
         exposure=_median(own, planted, bench),
         by_copies={
             str(copies): _median(own, [one.planted and one.copies == copies for one in bench.canaries], bench)

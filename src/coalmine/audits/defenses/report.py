@@ -1,12 +1,10 @@
-"""A bench as people see it: one row per defense, its difference from none, and the frontier."""
+"""A bench as people see it: one row per defense, and its difference from none."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from coalmine.audits.comparison.report import EXPOSURE, frontier, frontier_in_words
 from coalmine.audits.defenses.records import BENCHES, Bench, DefenseRow
-from coalmine.evidence.charts import Axis, Chart, Rows, rounded
 from coalmine.evidence.measures import Audit, Measure
 from coalmine.evidence.run import Run
 from coalmine.evidence.tables import Column, Detail, Table
@@ -14,14 +12,12 @@ from coalmine.evidence.words import times_in_words
 from coalmine.records.estimate import rounded_down
 from coalmine.records.privacy import DescribedClaim
 
-_LOSS = "validation loss (bits per character)"
 DIFFERENCES_TABLE = Table[DefenseRow](
     (
         Column("against none", lambda row: row.defense.name),
         Column("exposure", lambda row: "not measured" if row.difference is None else row.difference.estimate),
         Column("adjusted p", lambda row: row.adjusted_p_value, "p"),
         Column("lower", lambda row: f"{row.lower_in}/{row.of_seeds}" if row.difference else None),
-        Column("on the frontier", lambda row: row.on_frontier),
     )
 )
 
@@ -105,7 +101,7 @@ def _of_bench(bench: Bench, number: int) -> Iterator[Measure]:
                     f"{row.of_seeds} seeds), at a loss of {cost} bits per character",
                     but=names,
                 )
-    reasons = bench.missing
+    reasons = list(bench.failed)
     if not bench.finished:
         wanted = len(bench.defenses) * bench.settings.seeds
         reasons.insert(0, f"{len(bench.models)} of {wanted} models are done")
@@ -133,44 +129,6 @@ def _claim(row: DefenseRow, claim: DescribedClaim, p_value: float, bench: Bench,
     )
 
 
-def bench_figures(run: Run) -> Iterator[Chart | None]:
-    """Loss against exposure, with the Pareto frontier of defenses; None where fewer than two defenses can be placed."""
-    for _, bench in run.all(BENCHES):
-        rows: Rows = [
-            {
-                "defense": row.defense.name,
-                "name": row.defense.name,
-                _LOSS: rounded(row.loss),
-                "utility_low": rounded(min(row.losses)),
-                "utility_high": rounded(max(row.losses)),
-                EXPOSURE: rounded(row.exposure.value),
-                "low": rounded(row.exposure.low),
-                "high": rounded(row.exposure.high),
-                "in_line": row.on_frontier,
-                "order": row.loss,
-            }
-            for row in bench.rows
-            if row.loss is not None and row.on_frontier is not None
-        ]
-        shown = ("defense", _LOSS, EXPOSURE, "low", "high")
-        if len(rows) < 2:
-            continue
-        yield Chart(
-            id="defenses-frontier",
-            title="What defenses cost, and what they stop",
-            caption="Lower is better on both axes. The dashed line is the Pareto frontier: no other defense is better in one and no worse "
-            f"in the other. {frontier_in_words(rows, 'defense')} Vertical lines are intervals of the median over canaries, horizontal ones "
-            "the range over seeds.",
-            rows=rows,
-            columns=(*shown, "utility_low", "utility_high"),
-            x=Axis(column=_LOSS, grid=False),
-            y=Axis(column=EXPOSURE),
-            marks=frontier(rows, shown),
-            color="name",
-            height=300,
-        )
-
-
 DEFENSES = Audit(
     name="defenses",
     command="coalmine lab defend",
@@ -179,6 +137,5 @@ DEFENSES = Audit(
     documents=(BENCHES,),
     measures=measures,
     stands_alone=lambda run: bool(run.all(BENCHES)) and run.model is None,
-    figures=bench_figures,
     details=bench_details,
 )

@@ -12,7 +12,6 @@ import msgspec
 
 from coalmine.audits.exposure.estimators import METHODS
 from coalmine.audits.options import SEED, Option, Options
-from coalmine.errors import InputError
 from coalmine.records.documents import Document, Origin
 from coalmine.records.watching import Moment, manifests_of_watch, said_of_canaries
 
@@ -43,10 +42,8 @@ class WatchOptions(Options, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Reject values that cannot be measured with."""
-        if self.every < 1:
-            raise InputError(f"every must be at least 1 batch, got {self.every}")
-        if self.method not in METHODS:
-            raise InputError(f"unknown method {self.method!r}: known are {', '.join(METHODS)}")
+        self._require(self.every >= 1, "every", "at least 1")
+        self._require(self.method in METHODS, "method", f"one of {', '.join(METHODS)}")
 
 
 class ExposureWatch:
@@ -70,25 +67,14 @@ class ExposureWatch:
 
         self.options = WatchOptions.of(options, changes)
         self.options.check()
-        self.canaries = as_canary_set(canaries)
-
-    @property
-    def every(self) -> int:
-        """Batches between two measurements."""
-        return self.options.every
+        self.canaries, self.every = as_canary_set(canaries), self.options.every
 
     def measure(self, model: Model) -> list[dict[str, Any]]:
         """The exposure of each canary now."""
         from coalmine.audits.exposure.measuring import expose
 
-        results = expose(
-            model,
-            self.canaries,
-            method=self.options.method,
-            samples=self.options.samples,
-            seed=self.options.seed,
-            comparisons=False,
-        )
+        asked = {name: getattr(self.options, name) for name in ("method", "samples", "seed")}
+        results = expose(model, self.canaries, **asked, comparisons=False)
         return [
             {
                 "canary_id": result.canary_id,

@@ -1,4 +1,4 @@
-"""What reports learn from exposure that was watched during a training: losses and exposures by step, and when memorization began."""
+"""What reports learn from exposure that was watched during a training: losses and exposures by step."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from itertools import accumulate
 from statistics import median
 
 from coalmine.audits.exposure.display import names_of_formats
-from coalmine.audits.exposure.estimators import estimator_of
 from coalmine.audits.watching.records import WATCHES, WatchedTraining
 from coalmine.evidence.charts import Axis, Chart, Marks, Rows, copies_colors, rounded, thinned
-from coalmine.evidence.measures import LEVEL, Audit
+from coalmine.evidence.measures import Audit
 from coalmine.evidence.run import Run
 from coalmine.evidence.words import times_in_words
 from coalmine.records.watching import Moment
@@ -24,23 +23,6 @@ def watched_training(run: Run) -> WatchedTraining | None:
     if callback is not None or record is None or record.watch is None or not record.watched:
         return callback
     return WatchedTraining(watch=record.watch, watched=record.watched)
-
-
-def began(looks: list[Moment], method: str) -> str:
-    """The first moment at which a canary is shown to be memorized, in a sentence."""
-    if not estimator_of(method).is_evidence:
-        return "Extrapolated exposures are not evidence, because their limits do not hold deep in the tail."
-    trained = sum(one.repetitions > 0 for one in looks[-1].canaries)
-    for moment in looks:
-        for one in moment.canaries:
-            low = one.low if one.low is not None else one.exposure or 0.0
-            shown = one.status != "not_measured" and 2.0**-low < LEVEL / (trained * len(looks))
-            if one.repetitions > 0 and shown:
-                return (
-                    f"The first canary that stands out is {one.canary_id}, trained on {one.repetitions:,} times per epoch, at step "
-                    f"{moment.step:,} (epoch {moment.epoch:g}) with an exposure of at least {low:.1f} bits."
-                )
-    return f"At none of {len(looks):,} looks did a canary show memorization by itself; looks during training are coarse."
 
 
 def training_figures(run: Run) -> Iterator[Chart | None]:
@@ -77,12 +59,11 @@ def training_figures(run: Run) -> Iterator[Chart | None]:
     rows = _medians(run, looks)
     if watched is None or not rows:
         return
-    method = str(watched.watch.get("method"))
     yield Chart(
         id="exposure-during-training",
         title="Exposure during training",
         caption="The median exposure of canaries by how often they occur in the data, with their range as a band; measured by "
-        f"{method}. An exposure with only a lower bound counts as that bound. {began(looks, method)}",
+        f"{watched.watch.get('method')}. An exposure with only a lower bound counts as that bound; looks during training are coarse.",
         rows=rows,
         columns=("format", "batches", "epoch", "times", "median (bits)", "least", "most", "canaries"),
         x=Axis(column="batches", grid=False),
