@@ -20,13 +20,13 @@ from cli.in_process import run as run_command
 from coalmine import Canary, CanarySet, Format, ScriptedModel, expose, read_run, read_runs
 from coalmine.evidence import pages
 from coalmine.evidence.pages import embedded_json, escaped
-from coalmine.records.documents import write_sealed
 from coalmine.reports.conclusion import comparing_figures, reported
 from coalmine.reports.export import as_json, as_junit, as_markdown, as_sarif
 from coalmine.reports.findings import Finding
 from coalmine.reports.page.html import report_page
 from coalmine.visible import visible
 from reports import report_runs as made
+from resealing import resealed
 
 HOSTILE = "<script>window.hacked=1</script><img src=x onerror=window.hacked=1>\x1b[2J\u202e`*_[x](http://x)"
 
@@ -186,8 +186,8 @@ def test_secrets_are_hidden_unless_asked_for(full_run, run):
 
 def test_addresses_carry_no_keys(full_run, tmp_path):
     shutil.copytree(full_run, tmp_path / "run")
-    command = ["coalmine", "expose", "https://me:hunter2@host/v1?key=hunter3", "canaries.json"]
-    write_sealed(tmp_path / "run" / "run.json", {"schema": "coalmine.run/1", "command": command})
+    with resealed(tmp_path / "run" / "exposure" / "exposure.json") as document:
+        document["model"]["address"] = "https://me:hunter2@host/v1?key=hunter3"
     page = report_page(read_runs(tmp_path / "run"))
     assert "https://•@host/v1?•" in page
     assert "hunter" not in page
@@ -255,9 +255,9 @@ def test_machines_read_every_finding_with_its_status(run):
     assert int(suite.get("tests")) == len(findings) == len(list(suite))
     document = json.loads(as_sarif(told))
     (one,) = document["runs"]
-    rules = one["tool"]["driver"]["rules"]
+    rules = {rule["id"] for rule in one["tool"]["driver"]["rules"]}
     for result in one["results"]:
-        assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
+        assert result["ruleId"] in rules
         place = result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
         assert place.startswith("docs/reference/findings/")
         assert (result["kind"] == "fail") or result["level"] == "none"

@@ -146,12 +146,6 @@ def test_a_manifest_that_was_edited(whole):
     assert state_of(whole, "planted/canaries.json") == "of something else"
 
 
-def test_results_of_results_that_were_made_again(whole):
-    ended = run("expose", whole / "model", whole / "planted", "--method", "references", "--quiet")
-    assert ended.code == 0, ended.said
-    assert state_of(whole, "membership.json") == "of something else"
-
-
 def test_what_a_document_names_is_looked_for_beside_it_and_nowhere_else(whole, tmp_path):
     """A file that somebody made up can name any path, and say anything of the weights and of the manifest."""
     outside = tmp_path / "outside"

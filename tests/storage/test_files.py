@@ -31,7 +31,7 @@ def contents(folder):
     ("number", "said"),
     [
         (errno.ENOSPC, "No space left on device; free some space and run the same command again"),
-        (errno.EACCES, "Permission denied; choose another place"),
+        (errno.EACCES, "Permission denied; check the path, its permissions and the disk"),
     ],
 )
 def test_a_refusal_is_one_sentence_with_what_to_do(tmp_path, number, said):

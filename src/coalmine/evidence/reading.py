@@ -6,7 +6,6 @@ whose results are below it, or were measured with it.
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -29,12 +28,7 @@ from coalmine.evidence.measures import Audit
 from coalmine.evidence.run import OF_TRAINING, Located, Run
 from coalmine.models.reference.checkpoint import WEIGHTS_FILE
 from coalmine.models.transformers.model_files import GGUF_ENDING
-from coalmine.records.documents import (
-    RUN_RECORDS,
-    Document,
-    SaidOfCanary,
-    SaidOfFormat,
-)
+from coalmine.records.documents import RUN_RECORDS, Document, SaidOfCanary, SaidOfFormat
 from coalmine.storage.directories import is_resumed_from
 from coalmine.storage.files import real_path, sha256_of_file
 
@@ -77,8 +71,6 @@ def read_runs(
     there is nothing to report, and nothing that could be called safe.
     """
     given = tuple(Path(path) for path in paths)
-    if not given:
-        raise InputError("there is no run to read; name a directory with results, such as that of the model")
     kinds = documents_of(audits)
     found = Run(paths=given, name="", documents=dict.fromkeys(kinds, ()))
     files = [path for place in given for path in _files_below(place, kinds, aside)]
@@ -86,8 +78,7 @@ def read_runs(
     for path in {real_path(path): path for path in files}.values():
         kind = next((kind for kind in kinds if kind.is_named(path.name)), None)
         if kind is None:
-            names = ", ".join(kind.file for kind in kinds)
-            raise InputError(f"{path} is not a result that is known here; known are {names}, or a directory")
+            raise InputError(f"{path} is not a result that is known here; name a directory with results")
         if kind is not RUN_RECORDS or kind.owns(path):
             found = found.with_added(kind, Located(path, kind.load(path)))
     if not any(these for kind, these in found.documents.items() if kind is not RUN_RECORDS):
@@ -120,9 +111,8 @@ def _files_below(
     # Given the audit directory alone, what is known of the training is beside it; earlier results in there are not asked for.
     model = audited_model(place)
     if model is not None:
-        of_training = [kind for kind in kinds if kind.origin.model is None]
-        of_training = [kind for kind in of_training if kind not in {MANIFESTS, RUN_RECORDS}]
-        yield from (model / kind.file for kind in of_training if (model / kind.file).is_file())
+        known = [kind for kind in kinds if kind.origin.model is None and kind not in {MANIFESTS, RUN_RECORDS}]
+        yield from (model / kind.file for kind in known if (model / kind.file).is_file())
 
 
 def _of_other_models(names: Sequence[str], kinds: Sequence[Document[Any]]) -> set[str]:
@@ -185,19 +175,20 @@ def runs_by_model(found: Run) -> list[Run]:
 
 def _owners(folders: Mapping[str, set[Path]], path: Path) -> list[str]:
     """The runs with results beside or below a file, or below its model; the only run there is, where none has."""
-    near = {key: own for key, own in folders.items() if any(_is_at_or_below(folder, path) for folder in own)}
-    beside = [key for key, own in near.items() if path.parent in own]
-    same = [key for key, own in near.items() if _home(path.parent) in map(_home, own)]
-    return beside or same or [*near] or _only(folders)
+    home = _home(path.parent)
+    beside = [key for key, own in folders.items() if path.parent in own]
+    same = [key for key, own in folders.items() if home in map(_home, own)]
+    below = [
+        key
+        for key, own in folders.items()
+        if any(one.is_relative_to(path.parent) or _home(one).is_relative_to(home) for one in own)
+    ]
+    return beside or same or below or _only(folders)
 
 
 def _only(keys: Iterable[str]) -> list[str]:
     every = list(keys)
     return every if len(every) == 1 else []
-
-
-def _is_at_or_below(folder: Path, path: Path) -> bool:
-    return folder.is_relative_to(path.parent) or _home(folder).is_relative_to(_home(path.parent))
 
 
 def _home(folder: Path) -> Path:
@@ -221,8 +212,8 @@ def _ordered(run: Run) -> Run:
             ordered = tuple(sorted(these, key=lambda one: preference(one.document)))
             run = run.with_all(kind, ordered)
             measured |= set(kind.origin.manifests(ordered[0].document))
-    manifests = sorted(run.all(MANIFESTS), key=lambda one: one.document.sha256 not in measured)
-    run = run.with_all(MANIFESTS, tuple(manifests))
+    first = sorted(run.all(MANIFESTS), key=lambda one: one.document.sha256 not in measured)
+    run = run.with_all(MANIFESTS, tuple(first))
     secrets = None if run.secrets is None else _ordered(run.secrets)
     return replace(run, name=_name_of(run), secrets=secrets)
 
@@ -289,15 +280,12 @@ def check_manifest(kind: Document[Any], one: Located[Any], manifests: Mapping[st
     except ContradictionError as problem:
         raise ContradictionError(f"{one.path} contradicts itself: {problem}") from None
     canaries = manifests.get(next(iter(kind.origin.manifests(one.document)), None) or "")
-    if canaries is None:
-        return
-    problems = _manifest_problems([*kind.origin.formats(one.document), *said], canaries)
-    further = kind.origin.manifest_beside(one.path, one.document, canaries)
-    first = next(itertools.chain(problems, further), None)
-    if first is not None:
-        raise ContradictionError(
-            f"{one.path} contradicts the manifest that it was made with: {first}; make this result again"
-        )
+    if canaries is not None:
+        problems = _manifest_problems([*kind.origin.formats(one.document), *said], canaries)
+        for first in (*problems, *kind.origin.manifest_beside(one.path, one.document, canaries)):
+            raise ContradictionError(
+                f"{one.path} contradicts the manifest that it was made with: {first}; make this result again"
+            )
 
 
 def _manifest_problems(said: Iterable[SaidOfFormat | SaidOfCanary], canaries: CanarySet) -> Iterator[str]:

@@ -61,15 +61,16 @@ class Run:
 
     def with_secrets_apart(self) -> Run:
         """The same run, in which results about secrets that were in the data all along are in `secrets`, and no longer here."""
-        found: dict[bool, dict[Document[Any], tuple[Located[Any], ...]]] = {}
-        for natural in (True, False):
-            found[natural] = {
-                kind: tuple(one for one in these if kind.origin.natural(one.document) is natural)
+        planted, natural = (
+            {
+                kind: tuple(one for one in these if kind.origin.natural(one.document) is which)
                 for kind, these in self.documents.items()
             }
-        if not any(found[True].values()):
+            for which in (False, True)
+        )
+        if not any(natural.values()):
             return self
-        return replace(self, documents=found[False], secrets=replace(self, documents=found[True]))
+        return replace(self, documents=planted, secrets=replace(self, documents=natural))
 
     @property
     def canaries(self) -> CanarySet | None:

@@ -126,7 +126,6 @@ class Origin(Generic[Record]):
         is_measurement: whether it measures the canaries of its manifests in the finished model; what was seen during a training does not.
         follows_manifest: whether it belongs to every model that was measured with its manifest, where no model is nearer to its file.
         natural: whether it is about secrets that were in the data all along, which reports keep apart from canaries that were planted.
-        source: the document that it was computed from, and the SHA-256 of that file; None where the model was asked itself.
 
     >>> Origin(model=lambda toys: toys["model"]).model({"model": {"name": "m"}})
     {'name': 'm'}
@@ -140,21 +139,11 @@ class Origin(Generic[Record]):
     is_measurement: bool = True
     follows_manifest: bool = False
     natural: Callable[[Record], bool] = lambda _: False
-    source: Source[Record] | None = None
 
     @property
     def measures_canaries(self) -> bool:
         """Whether it is a measurement of single canaries of its manifests."""
         return self.is_measurement and self.canaries is not None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Source(Generic[Record]):
-    """The document that another one was computed from, and the command that computes it again."""
-
-    document: Document[Any]
-    sha256: Callable[[Record], str | None]
-    command: str
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -315,17 +304,14 @@ def differences(told: Any, again: Any, what: str = "it") -> Iterator[str]:
     elif isinstance(told, list | tuple) and isinstance(again, list | tuple) and len(told) == len(again):
         for place, (one, other) in enumerate(zip(told, again, strict=True)):
             yield from differences(one, other, f"{what}[{place}]")
-    elif _is_number(told) and _is_number(again):
+    elif {type(told), type(again)} <= {int, float}:
         if not math.isclose(told, again, rel_tol=_LIMIT_ROUNDING, abs_tol=_ROUNDING):
             yield f"{what} is {told:g}, and computed again {again:g}"
     elif told != again:
         yield f"{what} is not what is computed again"
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
+_NAMED_MANIFESTS = ("manifest_sha256", "earlier_manifest_sha256")
 # The record of one command, written beside its results.
 RUN_RECORDS: Document[dict[str, Any]] = Document(
     record=dict[str, Any],
@@ -336,9 +322,7 @@ RUN_RECORDS: Document[dict[str, Any]] = Document(
     name_is_common=True,
     origin=Origin(
         manifests=lambda record: [
-            found
-            for name in ("manifest_sha256", "earlier_manifest_sha256")
-            if isinstance(found := record.get(name), str)
+            found for name in _NAMED_MANIFESTS if isinstance(found := record.get(name), str)
         ]
     ),
 )

@@ -45,11 +45,11 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 
     method: str
     status: Status
-    value: float | None
-    low: float | None
-    high: float | None
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
     # None where the number is exact and the interval is the number itself.
-    confidence: Level | None
+    confidence: Level | None = None
     # How many scores the estimate rests on, and how many equally weighted ones they are worth where weights differ.
     n: Annotated[int, msgspec.Meta(ge=0)]
     effective_n: Amount | None = None
@@ -66,8 +66,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
             "not_measured": not there,
         }
         in_order = all(
-            low <= high or math.isclose(low, high, rel_tol=_ROUNDING, abs_tol=_ROUNDING)
-            for low, high in itertools.pairwise(there)
+            low - high <= _ROUNDING * max(1.0, abs(high)) for low, high in itertools.pairwise(there)
         )
         if not (fits[self.status] and in_order and all(map(math.isfinite, there))):
             raise ContradictionError(
@@ -78,16 +77,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def not_measured(cls, method: str, reason: str, n: int = 0) -> Self:
         """The estimate of what could not be measured."""
-        return cls(
-            method=method,
-            status="not_measured",
-            value=None,
-            low=None,
-            high=None,
-            confidence=None,
-            n=n,
-            statement=reason,
-        )
+        return cls(method=method, status="not_measured", n=n, statement=reason)
 
     @property
     def interval(self) -> tuple[float | None, float | None]:

@@ -39,7 +39,6 @@ class SeenCanary(msgspec.Struct, frozen=True, kw_only=True):
             value=self.exposure,
             low=self.low,
             high=self.high,
-            confidence=None,
             n=0,
             statement="",
         )

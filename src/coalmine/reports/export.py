@@ -62,26 +62,22 @@ def as_json(reports: Sequence[ReportedRun]) -> bytes:
 def as_markdown(reports: Sequence[ReportedRun]) -> str:
     """Findings for a pull request or a wiki; text of the run is escaped."""
     lines = []
-    for one in reports:
-        lines += [f"# {_inline(one.name)}: {_inline(one.conclusion.sentence)}", ""]
-        for answer in one.conclusion.answers:
+    for run in reports:
+        lines += [f"# {_inline(run.name)}: {_inline(run.conclusion.sentence)}", ""]
+        for answer in run.conclusion.answers:
             lines.append(f"- **{answer.question}** {_inline(answer.answer)}. {_inline(answer.detail)}")
         lines.append("")
-        for status, these in findings_by_status(one.findings).items():
+        for status, these in findings_by_status(run.findings).items():
             lines += [f"## {HEADINGS[status]}", ""]
-            lines += [line for finding in these for line in _markdown_finding(finding)]
+            for one in these:
+                lines += [
+                    f"### {one.code} {_inline(one.title)} ({label(one)})",
+                    "",
+                    _inline(one.evidence),
+                    "",
+                ]
+                lines += [f"What to do: {_inline(one.advice)} See {one.docs}.", ""]
     return "\n".join(lines).rstrip() + "\n"
-
-
-def _markdown_finding(finding: Finding) -> list[str]:
-    return [
-        f"### {finding.code} {_inline(finding.title)} ({label(finding)})",
-        "",
-        _inline(finding.evidence),
-        "",
-        f"What to do: {_inline(finding.advice)} See {finding.docs}.",
-        "",
-    ]
 
 
 def _inline(text: str) -> str:
@@ -157,7 +153,6 @@ def as_sarif(reports: Sequence[ReportedRun]) -> bytes:
         (one for report in reports for one in report.findings), key=lambda one: SEVERITIES.index(one.severity)
     ):
         worst.setdefault(finding.code, finding)
-    codes = sorted(worst)
     rules = [
         {
             "id": code,
@@ -168,41 +163,33 @@ def as_sarif(reports: Sequence[ReportedRun]) -> bytes:
         }
         for code, one in sorted(worst.items())
     ]
-    results = [_sarif_result(finding, one, codes) for one in reports for finding in one.findings]
+    results = [_sarif_result(finding, one) for one in reports for finding in one.findings]
     tool = {"driver": {"name": "coalmine", "version": coalmine.__version__, "rules": rules}}
     return to_json(
         {"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [{"tool": tool, "results": results}]}
     )
 
 
-def _sarif_result(finding: Finding, one: ReportedRun, codes: Sequence[str]) -> dict[str, Any]:
+def _sarif_result(finding: Finding, one: ReportedRun) -> dict[str, Any]:
     kind = {"found": "fail", "clear": "pass", "not_tested": "notApplicable", "not_measured": "review"}[
         finding.status
     ]
-    text = f"{visible(one.name)}: {visible(finding.title)}. {visible(finding.evidence)} What to do: {visible(finding.advice)}"
+    text = visible(f"{one.name}: {finding.title}. {finding.evidence} What to do: {finding.advice}")
+    # Nothing in it is a link or a placeholder, both of which messages may have.
+    text = re.sub(r"([\[\]])", r"\\\1", text).replace("{", "{{").replace("}", "}}")
     return {
         "ruleId": finding.code,
-        "ruleIndex": codes.index(finding.code),
         "kind": kind,
         # The standard allows a level other than "none" only for what failed.
         "level": _LEVELS[finding.severity][0] if kind == "fail" else "none",
-        "message": {"text": _sarif_text(text)},
+        "message": {"text": text},
         # A model has no line of code; the page about the finding is a place that every host can show.
         "locations": [
             {"physicalLocation": {"artifactLocation": {"uri": finding.docs}, "region": {"startLine": 1}}}
         ],
         "partialFingerprints": {"coalmine/v1": f"{visible(one.name)}/{finding.code}/{finding.title}"},
-        "properties": {
-            "severity": finding.severity,
-            "status": finding.status,
-            "subject": [visible(s) for s in finding.subject],
-        },
+        "properties": {"severity": finding.severity, "subject": [visible(one) for one in finding.subject]},
     }
-
-
-def _sarif_text(text: str) -> str:
-    """Text in which nothing is a link or a placeholder, both of which SARIF messages may have."""
-    return re.sub(r"([\[\]])", r"\\\1", text).replace("{", "{{").replace("}", "}}")
 
 
 def write_pngs(reports: Sequence[ReportedRun], directory: Path, *, mode: int) -> list[Path]:

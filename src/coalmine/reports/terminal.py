@@ -30,17 +30,12 @@ def planted_summary(made: Planted, power: Power | None = None) -> str:
     lines = [
         f"Canaries: {len(planted)} planted (copies in all: {copies}), {withheld} withheld; {references:,} references drawn."
     ]
-    frame, warnings = made.canaries.frame, [*made.warnings]
-    if frame is not None:
-        lines.append(f"Each copy is in a turn of the {frame.role} of a conversation (rows of {frame.kind}).")
+    warnings = [*made.warnings]
     if power is not None:
         lines += power_in_words(power)
         warnings += power.warnings
     if made.earlier is not None:
-        manifest = visible(str(made.earlier.manifest))
-        lines.append(
-            f"The corpus held {made.earlier.planted} planted canaries already; {manifest} is their manifest for the new one."
-        )
+        lines.append(f"The manifest of earlier canaries is now {visible(str(made.earlier.manifest))}.")
         warnings += made.earlier.warnings
     lines += [f"Note: {visible(warning)}" for warning in warnings]
     lines.append(
@@ -83,11 +78,10 @@ def power_in_words(power: Power) -> list[str]:
         )
         for one in form.by_copies:
             sides = f"{one.planted} planted {times_in_words(one.copies)} against {one.withheld} withheld"
-            if one.epsilon is None or one.epsilon_per_copy is None:
-                lines.append(f"  nothing about epsilon: {sides}")
-            else:
-                each = "" if one.copies == 1 else f" ({rounded_down(one.epsilon_per_copy)} per copy)"
-                lines.append(f"  epsilon of {rounded_down(one.epsilon)}{each}: {sides}")
+            bound = (
+                "nothing about epsilon" if one.epsilon is None else f"epsilon of {rounded_down(one.epsilon)}"
+            )
+            lines.append(f"  {bound}: {sides}")
     return lines
 
 
@@ -96,12 +90,10 @@ def training_summary(trained: TrainedModel) -> str:
     record, path = trained.record, visible(str(trained.path))
     if not trained.trained_now:
         return f"{path} already holds this exact model; nothing was done."
-    best = record.epochs[record.best_epoch - 1] if record.epochs else None
-    loss = None if best is None else best.validation_loss_bits
+    loss = record.epochs[record.best_epoch - 1].validation_loss_bits if record.epochs else None
     validated = "" if loss is None else f", validation loss {loss:.3f} bits per token"
-    stopped = " (stopped early: it no longer fell)" if record.stopped_early else ""
     return (
-        f"Trained {record.parameters:,} parameters on {record.tokens:,} tokens, epochs: {len(record.epochs)}{stopped}.\n"
+        f"Trained {record.parameters:,} parameters on {record.tokens:,} tokens, epochs: {len(record.epochs)}.\n"
         f"Kept epoch {record.best_epoch}{validated}: {path}{_claim_in_words(record.privacy)}"
     )
 
@@ -121,9 +113,5 @@ def finetuning_summary(tuned: FinetunedModel) -> str:
 
 def _claim_in_words(claim: PrivacyClaim | UnsetType) -> str:
     """What private training claims, and where that is explained."""
-    if not claim:
-        return ""
-    slow = f"\nGradients were clipped by {visible(claim.clipping_in_words)}." if claim.loop_reason else ""
-    return (
-        f"\nPrivate: {claim.in_words}; card.md has what the claim rests on and what it does not cover.{slow}"
-    )
+    rests = "card.md has what the claim rests on and what it does not cover"
+    return f"\nPrivate: {claim.in_words}; {rests}." if claim else ""

@@ -40,8 +40,8 @@ from coalmine.visible import visible
 SCHEMA = "coalmine.verification/2"
 State = Literal["as written", "altered", "of something else", "unreadable", "unfinished"]
 _SCHEMA = re.compile(rb'"schema"\s*:\s*"(?P<schema>[a-z][a-z0-9_.-]*/[0-9]+)"')
-# How much of a file is looked at to decide whether it is ours: its schema is the first field, and its checksum the last.
-_ENDS = 4_096
+# Where a schema is looked for: it is the first field.
+_BEGINNING = 4_096
 
 
 class FileState(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,13 +79,10 @@ def verify_run(*runs: str | os.PathLike[str], progress: Progress | None = None) 
     >>> before.sound, after.files[0].state
     (True, 'altered')
     """
-    given = [Path(run) for run in runs]
-    if not given:
-        raise InputError("there is nothing to verify; name a directory that coalmine wrote to")
-    found = _Files(given).verified(progress or Silent())
+    found = _Files([Path(run) for run in runs]).verified(progress or Silent())
     if not found.files:
         raise InputError(
-            f"nothing that coalmine wrote was found below {', '.join(map(str, given))}; name another directory"
+            f"nothing that coalmine wrote was found below {', '.join(map(str, runs))}; name another directory"
         )
     return found
 
@@ -117,16 +114,15 @@ class _Files:
             progress.advance()
         for path, (kind, document) in self._documents.items():
             self._check_companions(path, kind, document)
-            self._check_origin(path, kind, document)
+            self._check_weights(path, kind, document)
         self._check_manifests()
         finished = {path.parent for path in self._documents}
         for path in every:
             if is_resumed_from(path.name) or path.name == UNFINISHED_FILE:
                 # Where the result is beside it, stopped work may be kept for a larger budget.
-                if path.name != UNFINISHED_FILE and path.parent in finished:
-                    self._note(path, "work file")
-                else:
-                    self._note(path, "work file", "unfinished", "run the same command again to resume")
+                kept = path.name != UNFINISHED_FILE and path.parent in finished
+                why = "run the same command again to resume"
+                self._note(path, "work file", *(() if kept else ("unfinished", why)))
         progress.finish()
         rows = tuple(sorted(self._rows.values(), key=lambda row: row.path))
         sound = all(row.state == "as written" for row in rows)
@@ -219,8 +215,8 @@ class _Files:
             except InputError:
                 pass
 
-    def _check_origin(self, path: Path, kind: Document[Any], document: Any) -> None:
-        """Whether a result is about the weights, and was computed from the results, that are there."""
+    def _check_weights(self, path: Path, kind: Document[Any], document: Any) -> None:
+        """Whether a result is about the weights that are there."""
         model = {} if kind.origin.model is None else kind.origin.model(document)
         for weights, digests in measured_weights(self._given, path, model):
             with self._refusals_noted(weights, "weights"):
@@ -229,18 +225,6 @@ class _Files:
                 else:
                     why = f"{weights} was changed or trained again since; measure it again"
                     self._note(path, "", "of something else", why)
-        source = kind.origin.source
-        digest = None if source is None else source.sha256(document)
-        if source is None or digest is None:
-            return
-        same = [
-            place
-            for place, (other, found) in self._documents.items()
-            if other is source.document and _about(other, found) == _about(kind, document)
-        ]
-        if same and digest not in {self._digest(place) for place in same}:
-            why = f"{same[0]} was measured again since; run `{source.command}` again"
-            self._note(path, "", "of something else", why)
 
     def _check_manifests(self) -> None:
         """What vouches for each manifest, and whether results are of a manifest that is there."""
@@ -265,20 +249,12 @@ class _Files:
                 self._note(path, "", "of something else", why)
 
 
-def _about(kind: Document[Any], document: Any) -> tuple[Any, ...]:
-    """The manifest and the model that a result is about."""
-    model = None if kind.origin.model is None else kind.origin.model(document)
-    return tuple(kind.origin.manifests(document)), model
-
-
 def _kind_of(path: Path) -> tuple[Document[Any] | None, bool]:
     """What a JSON file is, and whether it is ours: one that ends with a checksum of ours may be of another version."""
-    with open(path, "rb") as stream:
-        head = stream.read(_ENDS)
-        stream.seek(max(0, os.fstat(stream.fileno()).st_size - _ENDS))
-        ours = is_sealed(stream.read(_ENDS))
+    content = path.read_bytes()
+    ours = is_sealed(content)
     named = next((kind for kind in all_documents() if kind.is_named(path.name)), None)
-    found = _SCHEMA.search(head)
+    found = _SCHEMA.search(content[:_BEGINNING])
     schema = None if found is None else found["schema"].decode()
     if named is not None and (not named.name_is_common or schema == named.schema or ours):
         return named, True
@@ -286,7 +262,7 @@ def _kind_of(path: Path) -> tuple[Document[Any] | None, bool]:
     if known is not None or ours or named is None:
         return known, ours
     try:  # what is empty or cut short may be ours; other programs write whole files of a common name
-        decode_python_json(head if len(head) < _ENDS else path.read_bytes())
+        decode_python_json(content)
     except UndecodableError:
         return named, True
     return None, False
@@ -297,8 +273,9 @@ def verification_in_words(found: RunVerification) -> list[str]:
     wrong = [row for row in found.files if row.state != "as written"]
     lines = [f"{visible(row.path)} is {row.state}: {visible(row.why)}" for row in wrong]
     others = f" {found.ignored:,} other files were not looked at." if found.ignored else ""
-    if wrong:
-        lines.append(f"{len(wrong):,} of {len(found.files):,} files are NOT what was written.{others}")
-    else:
-        lines.append(f"All {len(found.files):,} files are what was written.{others}")
-    return lines
+    many = (
+        f"{len(wrong):,} of {len(found.files):,} files are NOT"
+        if wrong
+        else f"All {len(found.files):,} files are"
+    )
+    return [*lines, f"{many} what was written.{others}"]

@@ -22,9 +22,7 @@ from coalmine.errors import CoalmineError, InputError, ReadError, UnflushedError
 
 try:
     import fcntl
-except (
-    ImportError
-):  # on Windows, where two processes can write to a directory, and what a killed one left stays
+except ImportError:  # on Windows two processes can write to a directory, and what a killed one left stays
     fcntl = None  # type: ignore[assignment]
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -263,8 +261,7 @@ def check_place(path: Path) -> None:
         raise _in_the_way(path.parent)
     check_replaceable(path)
     if not os.access(folder, os.W_OK | os.X_OK):
-        refused = PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        raise write_error(path, refused, _what_is_at(path))
+        raise write_error(path, PermissionError(errno.EACCES, ""), _what_is_at(path))
 
 
 def check_places(directory: str | os.PathLike[str], *names: str) -> None:
@@ -282,10 +279,10 @@ def check_replaceable(path: Path) -> None:
     except OSError as error:
         raise write_error(path, error, "nothing was left behind") from error
     if not stat.S_ISREG(kind):
-        what = {stat.S_IFDIR: "directory", stat.S_IFLNK: "symbolic link"}.get(stat.S_IFMT(kind))
-        raise InputError(
-            f"{path} is a {what or 'device, pipe or socket'}, which is never replaced; name a regular file"
+        what = {stat.S_IFDIR: "directory", stat.S_IFLNK: "symbolic link"}.get(
+            stat.S_IFMT(kind), "device, pipe or socket"
         )
+        raise InputError(f"{path} is a {what}, which is never replaced; name a regular file")
 
 
 def check_ordinary(path: str | os.PathLike[str]) -> None:
@@ -381,9 +378,7 @@ def read_bytes(path: str | os.PathLike[str], what: str) -> bytes:
     except (FileNotFoundError, NotADirectoryError):
         raise InputError(f"{what} was not found: {path} does not exist; check the path") from None
     except IsADirectoryError:
-        raise InputError(
-            f"{what} must be a file, but {path} is a directory; name the file inside it"
-        ) from None
+        raise InputError(f"{what} must be a file, but {path} is a directory; name a file in it") from None
     except OSError as error:
         raise ReadError(f"{what}: {unreadable(path, error)}") from error
 
@@ -459,19 +454,14 @@ def _flush(path: Path) -> None:
         os.close(descriptor)
 
 
-_NO_ROOM = dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space and run the same command again")
-_NOT_ALLOWED = dict.fromkeys(
-    (errno.EACCES, errno.EPERM, errno.EROFS), "choose another place, or change its permissions"
-)
-_LIMITS = {
+_ADVICE = {
+    errno.ENOSPC: "free some space and run the same command again",
+    errno.EDQUOT: "free some space and run the same command again",
     errno.EFBIG: "raise the limit that `ulimit -f` shows, or choose another place",
     errno.EMFILE: "raise the limit that `ulimit -n` shows",
-    errno.ENFILE: "raise the limit that `ulimit -n` shows",
 }
-_PATHS = dict.fromkeys((errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR), "check the path")
-_DISK = dict.fromkeys((errno.EIO, errno.ENODEV, errno.ENXIO, errno.ESTALE), "check the disk")
-# None of these can come from a bug of ours: they are about a disk, permissions, limits, or a path that the user gave.
-_OF_THE_SYSTEM = _NO_ROOM | _NOT_ALLOWED | _LIMITS | _PATHS | _DISK
+# These come from bugs, and all others from a disk, permissions, limits, or a path that the user gave.
+_BUGS = {None, errno.EBADF, errno.EINVAL, errno.EFAULT, errno.EPIPE}
 
 
 def write_error(path: str | os.PathLike[str], error: OSError, left: str) -> WriteError:
@@ -483,14 +473,14 @@ def unreadable(path: str | os.PathLike[str], error: OSError) -> str:
     """A sentence that says which file cannot be read, why, and what to do.
 
     >>> unreadable("mail.txt", OSError(errno.EIO, "Input/output error"))
-    'mail.txt cannot be read: Input/output error; check the disk'
+    'mail.txt cannot be read: Input/output error; check the path, its permissions and the disk'
     """
     return f"{os.fspath(path)} cannot be read: {_reason(error)}"
 
 
 def describe_system_error(error: OSError) -> str | None:
     """A sentence for an error that nothing else has described; None if it may come from a bug of ours."""
-    if error.errno not in _OF_THE_SYSTEM:
+    if error.errno in _BUGS or isinstance(error, ConnectionError):
         return None
     where = "a file" if error.filename is None else os.fsdecode(error.filename)
     return f"{where} cannot be used: {_reason(error)}"
@@ -499,4 +489,5 @@ def describe_system_error(error: OSError) -> str | None:
 def _reason(error: OSError) -> str:
     # Libraries add words of their own to the message of the system, which says the same.
     why = str(error) if error.errno is None else os.strerror(error.errno)
-    return f"{why}; {_OF_THE_SYSTEM.get(error.errno or 0, 'check the path')}"
+    usual = "check the path, its permissions and the disk"
+    return f"{why}; {_ADVICE.get(error.errno or 0, usual)}"

@@ -12,7 +12,7 @@ import msgspec
 from coalmine.audits.exposure.results import EXPOSURES
 from coalmine.audits.membership.options import MembershipOptions
 from coalmine.records import Estimate
-from coalmine.records.documents import Document, Origin, SaidOfCanary, SaidOfFormat, Source, differences
+from coalmine.records.documents import Document, Origin, SaidOfCanary, SaidOfFormat, differences
 from coalmine.records.estimate import Amount, Count, Positive, Share
 from coalmine.statistics.epsilon.claimed import Verdict
 from coalmine.statistics.roc import RateEstimate
@@ -158,11 +158,6 @@ MEMBERSHIPS = Document(
             for one in found.populations
             if one.format_id is not None
         ],
-        source=Source(
-            document=EXPOSURES,
-            sha256=lambda found: found.exposures_sha256,
-            command="coalmine membership",
-        ),
     ),
 )
 """membership.json: `run.all(MEMBERSHIPS)` gives the results of `coalmine membership` in a run."""

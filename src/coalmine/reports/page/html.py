@@ -16,7 +16,6 @@ from coalmine.evidence.measures import Status
 from coalmine.evidence.pages import all_visible, content_policy, drawing_script, templates
 from coalmine.evidence.run import Run
 from coalmine.evidence.tables import AcrossRuns, Detail, cell_text
-from coalmine.evidence.words import hidden
 from coalmine.grouped import grouped
 from coalmine.records import Estimate
 from coalmine.records.documents import RUN_RECORDS
@@ -103,11 +102,7 @@ def _environment() -> Environment:
         "cautions": _cautions,
     }
     found.tests["numeric"] = _is_number
-    found.globals |= {
-        "HEADINGS": HEADINGS,
-        "FIRST_ROWS": FIRST_ROWS,
-        "FIGURE_ROWS": FIGURE_ROWS,
-    }
+    found.globals |= {"HEADINGS": HEADINGS, "FIRST_ROWS": FIRST_ROWS, "FIGURE_ROWS": FIGURE_ROWS}
     return found
 
 
@@ -122,7 +117,7 @@ def _part(one: ReportedRun, prefix: str, *, reveal: bool) -> RunPart:
         findings=findings_by_status(one.findings),
         picture=next((name for name, figure in figures.items() if figure.leads), ""),
         figures=figures,
-        record=record_of(one.run, details.pop(RECORD, []), reveal=reveal),
+        record=record_of(one.run, details.pop(RECORD, [])),
         details=details,
     )
 
@@ -133,17 +128,15 @@ def _store(parts: Sequence[RunPart], across: Sequence[AcrossRuns], *, drawable: 
     tables: dict[str, dict[str, Any]] = {}
     for part in parts:
         figures |= part.figures
-        for one in (one for details in part.details.values() for one in details):
-            if one.search is not None:
-                kept = {"columns": one.columns, "rows": one.rows, "choice": one.search.column}
-                tables[f"{part.prefix}{one.search.name}"] = {**kept, "name": one.search.name}
+        for detail in (one for details in part.details.values() for one in details):
+            if detail.search is not None:
+                name = detail.search.name
+                kept = {"name": name, "columns": detail.columns, "rows": detail.rows}
+                tables[f"{part.prefix}{name}"] = {**kept, "choice": detail.search.column}
     return {
         "figures": {
             figure_id: {
-                "panels": [
-                    {"spec": panel.spec, "datasets": panel.datasets}
-                    for panel in (figure.panels if drawable else ())
-                ],
+                "panels": [{"spec": one.spec, "datasets": one.datasets} for one in figure.panels if drawable],
                 "columns": figure.columns,
                 "rows": figure.table,
             }
@@ -186,22 +179,14 @@ def _cautions(estimates: Sequence[Estimate]) -> dict[str, str]:
     return {name: "; ".join(list(texts)[:CAUTIONS]) for name, texts in found.items() if texts}
 
 
-# Options whose value is, or may be, a part of a secret.
-_SECRET_OPTIONS = frozenset({"--given"})
-_OF_COMMANDS = ("command", "started", "seconds", "seed", "versions")
-
-
-def record_of(run: Run, of_audits: Sequence[Detail], *, reveal: bool) -> list[Detail]:
+def record_of(run: Run, of_audits: Sequence[Detail]) -> list[Detail]:
     """The tables of the record, with those that the audits add to it."""
     facts = [(name, _without_keys(str(value)[:400])) for name, value in (run.model or {}).items()]
-    records = [one.document for one in run.all(RUN_RECORDS)]
+    # Only their names: arguments may be parts of secrets, and the record of a run has them.
     commands = [
-        (
-            _command(one, reveal=reveal),
-            *map(one.get, ("started_at", "elapsed_seconds", "seed")),
-            _versions(one.get("versions")),
-        )
-        for one in records
+        (" ".join(map(str, given[:2])), *map(one.get, ("started_at", "elapsed_seconds", "seed")))
+        for _, one in run.all(RUN_RECORDS)
+        if isinstance(given := one.get("command"), list)
     ]
     measured = [
         (run.shown(one.path), kind.schema)
@@ -210,35 +195,17 @@ def record_of(run: Run, of_audits: Sequence[Detail], *, reveal: bool) -> list[De
         for kind, these in part.documents.items()
         for one in these
     ]
+
+    def table(title: str, caption: str, columns: str, rows: list[tuple[Any, ...]]) -> Detail:
+        return Detail(section=RECORD, title=title, caption=caption, columns=tuple(columns.split()), rows=rows)
+
     tables = [
-        _table("Model", "How the model describes itself", ("fact", "value"), facts),
-        _table("Commands", "Commands that made these results", _OF_COMMANDS, commands),
+        table("Model", "How the model describes itself", "fact value", facts),
+        table("Commands", "Commands that made these results", "command started seconds seed", commands),
         *of_audits,
-        _table("Files", "Files that this report was made from", ("file", "kind"), measured),
+        table("Files", "Files that this report was made from", "file kind", measured),
     ]
     return [one for one in tables if one.rows]
-
-
-def _table(title: str, caption: str, columns: tuple[str, ...], rows: list[tuple[Any, ...]]) -> Detail:
-    return Detail(section=RECORD, title=title, caption=caption, columns=columns, rows=rows)
-
-
-def _versions(found: Any) -> str:
-    return ", ".join(f"{name} {one}" for name, one in found.items()) if isinstance(found, dict) else ""
-
-
-def _command(record: dict[str, Any], *, reveal: bool) -> str:
-    """The command as it was given, without the part of a secret that it was told."""
-    given = record.get("command")
-    words = [str(word) for word in given] if isinstance(given, list) else []
-    if not reveal:
-        for place, word in enumerate(words):
-            name, equals, value = word.partition("=")
-            if name in _SECRET_OPTIONS and equals:
-                words[place] = f"{name}={hidden(value)}"
-            elif word in _SECRET_OPTIONS and place + 1 < len(words):
-                words[place + 1] = hidden(words[place + 1])
-    return " ".join(words if reveal else map(_without_keys, words))
 
 
 def _without_keys(text: str) -> str:
