@@ -153,7 +153,7 @@ CASES = {
     "membership of scores": lambda: [numbers(plain(population(m, n, apart, **options))) for m, n, apart, options in ((9, 9, 1.0, {}), (120, 130, 3.0, {"claimed_epsilon": 1.0}), (60, 400, 2.0, {"runs": "many", "copies": 3, "claimed_epsilon": 0.2}), (90, 30, 0.0, {"inclusion": 0.75, "confidence": 0.8}))],
     "two trainings": lambda: [compare([strategy("one", MORE, u), strategy("two", LESS, v)]) for u, v in ((2.5, 2.5), (2.5, 2.9), (2.5, 2.52), (None, 2.5))],
     "trainings with other canaries": lambda: compare([strategy("one", MORE), strategy("two", LESS, manifest="other"), strategy("three", LESS[:5], manifest="third")]),
-    "numbers of copies": lambda: [compare([strategy("one", MORE, repetitions=[1, 1, 1, 1, 4, 4, 4, 4]), strategy("two", LESS, repetitions=[1, 1, 1, 1, 4, 4, 4, 4])], repetitions=r) for r in (None, 4)],
+    "numbers of copies": lambda: compare([strategy("one", MORE, repetitions=[1, 1, 1, 1, 4, 4, 4, 4]), strategy("two", LESS, repetitions=[1, 1, 1, 1, 4, 4, 4, 4])]),
     "trainings that beat all": lambda: compare([strategy("one", [None, *MORE[1:]]), strategy("two", LESS)]),
     "sides of trainings": lambda: [several(number, [2.5, 2.6, 2.55, 2.52, 2.9, 2.7]) for number in (2, 3)],
     "among references": lambda: among("references"),

@@ -1,4 +1,4 @@
-"""Survival on the batches of TRL's SFTTrainer: against counts by brute force, and causes that are known by construction."""
+"""Survival on the batches of TRL's SFTTrainer: against counts by brute force, and losses that are known by construction."""
 
 import json
 import random
@@ -13,7 +13,6 @@ import trl.chat_template_utils
 from transformers import Trainer, TrainingArguments
 
 from cli.in_process import run
-from coalmine import CanarySet
 from coalmine.audits.survival.trainer import rows_unread
 from coalmine.corpus import read_survival
 from coalmine.errors import InputError, ModelError
@@ -79,15 +78,11 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_counts_are_those_of_decoded_batches_and_causes_add_up(by_role, tmp_path, name):
+def test_counts_are_those_of_decoded_batches(by_role, tmp_path, name):
     planted = by_role["user" if name == "assistant only" else "assistant"]
     trainer = sft_trainer(rows_of(planted), tmp_path / "model", **SETTINGS[name])
     found = check_survival(planted.manifest, trainer)
     assert {one.canary_id: one.reached for one in found.canaries} == decoded_counts(trainer, planted.canaries)
-    for one in found.canaries:
-        assert sum(one.removed.values()) == one.repetitions - one.reached
-        assert "unknown" not in one.removed
-        assert "not_given" not in one.removed
     path = tmp_path / "model-audit" / "survival" / "survival.json"
     assert path.stat().st_mode & 0o777 == 0o600
     assert read_survival(path) == found
@@ -95,46 +90,8 @@ def test_counts_are_those_of_decoded_batches_and_causes_add_up(by_role, tmp_path
     assert found.settings["packing"] is SETTINGS[name].get("packing", False)
 
 
-def total(found):
-    return found.removed
-
-
-@pytest.mark.parametrize(
-    ("role", "settings", "removed"),
-    [
-        ("assistant", {}, {}),
-        ("assistant", {"assistant_only_loss": True}, {}),
-        ("user", {"assistant_only_loss": True}, {"assistant_only_loss": 10}),
-        ("system", {"assistant_only_loss": True}, {"assistant_only_loss": 10}),
-        ("assistant", {"max_length": 24}, {"truncation": 10}),
-        ("user", {"max_length": 24}, {}),
-        ("user", {"max_length": 20, "truncation_mode": "keep_end"}, {"truncation": 10}),
-        ("assistant", {"packing": True, "max_length": 24}, {"packing": 10}),
-        (
-            "assistant",
-            {"packing": True, "packing_strategy": "bfd_split", "max_length": 34},
-            {"packing_split": 10},
-        ),
-    ],
-)
-def test_what_removed_the_copies_is_named(by_role, tmp_path, role, settings, removed):
-    planted = by_role[role]
-    trainer = sft_trainer(rows_of(planted), tmp_path / "model", **settings)
-    found = check_survival(planted.manifest, trainer)
-    assert total(found) == removed
-    assert found.ok == (not removed)
-    assert found.trainer == "SFTTrainer"
-    assert found.chat_template_sha256 == template_sha256(tokenizer_of())
-
-
-def test_a_packed_stream_says_which_copies_were_split(by_role, tmp_path):
-    planted = by_role["system"]
-    settings = {"packing": True, "packing_strategy": "wrapped", "max_length": 23}
-    trainer = sft_trainer(rows_of(planted), tmp_path / "model", **settings)
-    found = check_survival(planted.manifest, trainer)
-    split = sum(one.split for one in found.canaries)
-    assert split > 0
-    assert total(found) == {"packing_split": split}
+def reached(found):
+    return sum(one.reached for one in found.canaries)
 
 
 def test_completions(tmp_path):
@@ -146,62 +103,9 @@ def test_completions(tmp_path):
     assert kept.ok
     assert kept.settings["completion_only_loss"] is True  # TRL's default for such rows
     masked = check_survival(user.manifest, sft_trainer(rows_of(user), tmp_path / "model"))
-    assert total(masked) == {"completion_only_loss": 10}
-    both = sft_trainer(rows_of(user), tmp_path / "model", assistant_only_loss=True)
-    assert total(check_survival(user.manifest, both)) == {"labels": 10}
+    assert reached(masked) == 0
     whole = sft_trainer(rows_of(user), tmp_path / "model", completion_only_loss=False)
     assert check_survival(user.manifest, whole).ok
-    # A prompt that fills all of max_length leaves rows without anything in the loss, which TRL drops.
-    cut = sft_trainer([*rows_of(assistant), *rows], tmp_path / "model", max_length=21)
-    assert len(cut.train_dataset) < len(rows_of(assistant)) + len(rows)
-    assert total(check_survival(assistant.manifest, cut)) == {"truncation": 10}
-
-
-def test_rows_that_the_trainer_was_not_given(by_role, tmp_path):
-    planted = by_role["assistant"]
-    rows = rows_of(planted)
-    lost = next(one for one in planted.canaries if one.repetitions == 4)
-    without = [row for row in rows if lost.text not in json.dumps(row)]
-    found = check_survival(planted.manifest, sft_trainer(without, tmp_path / "model"))
-    assert found.never == [lost.canary_id]
-    assert total(found) == {"not_given": 4}
-    # The rows that it was given say that they do not hold the canary.
-    found = check_survival(planted.manifest, sft_trainer(without, tmp_path / "model"), data=without)
-    assert total(found) == {"not_in_data": 4}
-    # Without the data only the rows are left, which do not say what happened before.
-    alone = CanarySet(list(planted.canaries), planted.canaries.formats, frame=planted.canaries.frame)
-    assert total(check_survival(alone, sft_trainer(without, tmp_path / "model"))) == {"unknown": 4}
-    cut = sft_trainer(without, tmp_path / "model", max_length=24)
-    assert total(check_survival(alone, cut)) == {"truncation": 6, "unknown": 4}
-    other = sft_trainer(conversations(), tmp_path / "model")
-    assert total(check_survival(planted.manifest, other)) == {"not_given": 10}
-    with pytest.raises(InputError, match="cannot prepare the rows that were given as data"):
-        check_survival(
-            planted.manifest, sft_trainer(rows, tmp_path / "model"), data=[{"note": lost.text}, {"note": ""}]
-        )
-
-
-def test_rows_that_were_changed_on_their_way_to_the_trainer(by_role, tmp_path):
-    """A prompt that somebody put before each conversation moves canaries beyond the length, which only the trainer's rows show."""
-    planted = by_role["user"]
-    rows = [
-        {"messages": [{"role": "system", "content": "Be brief and kind, and say no more."}, *row["messages"]]}
-        for row in rows_of(planted)
-    ]
-    found = check_survival(planted.manifest, sft_trainer(rows, tmp_path / "model", max_length=24))
-    assert total(found) == {"truncation": 10}
-
-
-def test_a_template_that_drops_turns_or_changes_them(by_role, tmp_path):
-    planted = by_role["system"]
-    drops = CHATML.replace("<|im_start|>{{", "{% if message['role'] != 'system' %}<|im_start|>{{").replace(
-        "<|im_end|>\n", "<|im_end|>\n{% endif %}"
-    )
-    trainer = sft_trainer(rows_of(planted), tmp_path / "model", tokenizer=tokenizer_of(drops))
-    assert total(check_survival(planted.manifest, trainer)) == {"template": 10}
-    upper = CHATML.replace("message['content']", "message['content'] | upper")
-    trainer = sft_trainer(rows_of(planted), tmp_path / "model", tokenizer=tokenizer_of(upper))
-    assert total(check_survival(planted.manifest, trainer)) == {"template": 10}
 
 
 LINE_BREAK = tokenizer_of().encode("\n", add_special_tokens=False)[0]
@@ -233,7 +137,7 @@ def test_the_collator_and_headers_of_another_template(by_role, tmp_path):
     planted = by_role["assistant"]
     trainer = sft_trainer(rows_of(planted), tmp_path / "model")
     trainer.data_collator = Leaving(trainer.data_collator)
-    assert total(check_survival(planted.manifest, trainer)) == {"collator": 10}
+    assert reached(check_survival(planted.manifest, trainer)) == 0
     # The trainer's own template has another header; the tokenizer that is saved with the model has the usual one.
     trainer = sft_trainer(
         rows_of(planted), tmp_path / "model", tokenizer=tokenizer_of(MARKED.replace("\n{%", "!\n{%", 1))
@@ -285,10 +189,10 @@ def test_a_plain_trainer(by_role, tmp_path):
         ids = tokenizer.apply_chat_template(row["messages"], tokenize=True, return_dict=True)["input_ids"]
         rows.append({"input_ids": ids[:24], "labels": ids[:24]})
 
-    def check(rows, **given):
+    def check(rows):
         arguments = TrainingArguments(str(tmp_path / "plain"), report_to=[], use_cpu=True, max_steps=1)
         trainer = Trainer(tiny_llama(), arguments, train_dataset=rows, data_collator=one_row)
-        return check_survival(planted.manifest, trainer, tokenizer=tokenizer, **given)
+        return check_survival(planted.manifest, trainer, tokenizer=tokenizer)
 
     def one_row(some):
         width = max(len(one["input_ids"]) for one in some)
@@ -303,14 +207,7 @@ def test_a_plain_trainer(by_role, tmp_path):
     assert any("max_steps 1" in warning for warning in found.warnings)
     assert found.rows_unread == len(rows) - 8
     masked = [{**row, "labels": [-100] * len(row["labels"])} for row in rows]
-    assert total(check(masked)) == {"labels": 10}
-    short = [
-        {"input_ids": row["input_ids"][:6], "labels": row["labels"][:6]} if at % 2 else row
-        for at, row in enumerate(rows)
-    ]
-    lost = total(check(short))
-    assert set(lost) == {"preprocessing"}
-    assert 0 < lost["preprocessing"] < 10
+    assert reached(check(masked)) == 0
     for nothing in (None, []):
         with pytest.raises(InputError, match="no rows that can be read"):
             check(nothing)
@@ -387,14 +284,14 @@ def test_the_command_rehearses_a_training_from_its_settings(by_role, tmp_path, m
         "lab", "survive", "model", planted["user"], "--sft", "assistant_only_loss=true", "--json", "--out", "masked"
     )  # fmt: skip
     assert done.code == 2
-    assert json.loads(done.out)["canaries"][0]["removed"] == {"assistant_only_loss": 1}
+    assert json.loads(done.out)["canaries"][0]["masked"] == 1
     settings = ["--sft", "max_length=24", "--sft", "packing=true"]
     run("lab", "survive", "model", planted["assistant"], *settings, "--out", "packed")
-    assert read_survival(tmp_path / "packed").removed == {"packing": 10}
+    assert reached(read_survival(tmp_path / "packed")) == 0
     (tmp_path / "own_trainer.py").write_text(OWN_TRAINER)
     corpus = by_role["assistant"].corpus
     done = run("lab", "survive", f"python:own_trainer:make:{corpus}", planted["assistant"], "--out", "own")
-    assert (done.code, read_survival(tmp_path / "own").removed) == (2, {"truncation": 10})
+    assert (done.code, reached(read_survival(tmp_path / "own"))) == (2, 0)
     (tmp_path / "notes.jsonl").write_text('{"note": "a"}\n')
     for arguments, says in (
         (("silent", planted["user"]), "has no chat template to write them with"),

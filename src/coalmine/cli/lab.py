@@ -111,7 +111,7 @@ class Survive(Arguments, frozen=True, kw_only=True):
 
 
 def survive(given: Survive, session: Session) -> int:
-    """Check before any training is spent which canaries reach the loss of TRL's SFTTrainer, and what removes the others.
+    """Check before any training is spent which canaries reach the loss of TRL's SFTTrainer.
 
     The rows are prepared by a real SFTTrainer with your tokenizer and settings and a tiny random model, and read through its data
     collator; nothing is trained. With python:module:function, your own trainer is checked instead. Writes survival.json, readable by
@@ -122,7 +122,7 @@ def survive(given: Survive, session: Session) -> int:
     directory = given.out or (given.canaries if given.canaries.is_dir() else given.canaries.parent)
     session.into(directory, SURVIVALS.file, recorded=False)
     with _trainer(given, canaries) as trainer:
-        found = survival_of(trainer, canaries, data=given.data)
+        found = survival_of(trainer, canaries)
     session.say(str(found), placed("Results", SURVIVALS.save(directory, found)))
     session.document(found)
     return 2 if found.never else 0

@@ -11,7 +11,7 @@ import msgspec
 
 from coalmine.audits.comparison.measure import compare_runs, labeled_runs
 from coalmine.audits.comparison.records import COMPARISONS, Comparison
-from coalmine.audits.comparison.report import PAIRS_TABLE, RUNS_TABLE, comparison_in_words
+from coalmine.audits.comparison.report import RUNS_TABLE, comparison_in_words
 from coalmine.audits.extraction.certificate import verify_certificate
 from coalmine.audits.extraction.report import certificate_in_words
 from coalmine.audits.extraction.results import EXTRACTIONS
@@ -103,7 +103,7 @@ def _compared(given: Report, labels: list[str | None], paths: list[Path], sessio
     if given.comparison is not None:
         session.into(given.comparison, COMPARISONS.file)
     found = compare_runs(paths, labels=labels, loss=given.loss or ())
-    session.say(RUNS_TABLE.terminal(found.runs), "", PAIRS_TABLE.terminal(found.pairs), "")
+    session.say(RUNS_TABLE.terminal(found.runs), "")
     session.say(*comparison_in_words(found))
     if given.comparison is not None:
         session.say(placed("Comparison", COMPARISONS.save(given.comparison, found)))

@@ -18,20 +18,15 @@ NAMES = [f"c{number}" for number in range(24)]
 MANIFEST = made.manifest_of(*((name, "f0", 4, True, None) for name in NAMES), ("w", "f0", 4, False, None))
 
 
-def survival(manifest=MANIFEST, **lost):
-    """What a check found: all copies of all canaries, but for those that are named, with what removed them."""
-    entries = []
-    for one in manifest:
-        causes = lost.get(one.canary_id, {})
-        extra = causes.get("extra", 0)
-        copies = 4 if one.planted else 0
-        reached = copies + extra - sum(count for cause, count in causes.items() if cause != "extra")
-        entries.append(
-            CanarySurvival(
-                canary_id=one.canary_id, repetitions=copies, reached=reached, masked=0, split=0, at_row_start=0, other_tokens=0,
-                altered=False, removed={} if extra else causes,
-            )
-        )  # fmt: skip
+def survival(manifest=MANIFEST, **reached):
+    """What a check found: all copies of all canaries, but for those that are named with the number that reached the loss."""
+    entries = [
+        CanarySurvival(
+            canary_id=one.canary_id, repetitions=4 * one.planted, reached=reached.get(one.canary_id, 4 * one.planted), masked=0, split=0,
+            at_row_start=0, other_tokens=0, altered=False,
+        )
+        for one in manifest
+    ]  # fmt: skip
     return Survival(
         canaries=entries, rows=9, tokens=99, tokens_in_loss=90, warnings=[], manifest_sha256=manifest.sha256, trainer="SFTTrainer of trl 1.16.0",
     )  # fmt: skip
@@ -50,11 +45,10 @@ def found(run, key):
 
 
 def test_canaries_that_never_reached_the_loss_are_found_and_nothing_reads_as_safe():
-    [one] = found(run_with(survival(c3={"assistant_only_loss": 4}, c4={"truncation": 4})), "never")
+    [one] = found(run_with(survival(c3=0, c4=0)), "never")
     assert (one.severity, one.status, one.subject) == ("high", "found", ("c3", "c4"))
     assert "2 of 24 planted canaries never reached the loss" in one.evidence
-    assert "4 left out by assistant_only_loss, 4 cut off at max_length" in one.evidence
-    bad, good = run_with(survival(c3={"truncation": 4})), run_with(survival())
+    bad, good = run_with(survival(c3=0)), run_with(survival())
     assert conclusion_of(findings_of(good)).answers[0].tone == "good"
     assert conclusion_of(findings_of(bad)).answers[0].tone == "open"
     assert "But some canaries never reached the loss" in conclusion_of(findings_of(bad)).sentence
@@ -63,7 +57,7 @@ def test_canaries_that_never_reached_the_loss_are_found_and_nothing_reads_as_saf
 
 def test_the_check_of_the_training_outranks_rehearsals():
     run = run_with()
-    rehearsal = Located(Path("planted/survival.json"), survival(c3={"truncation": 4}))
+    rehearsal = Located(Path("planted/survival.json"), survival(c3=0))
     own = Located(Path("model-audit/survival/survival.json"), survival())
     assert found(run.with_all(SURVIVALS, (rehearsal,)), "never")[0].status == "found"
     both = run.with_all(SURVIVALS, (rehearsal, own))
@@ -74,12 +68,11 @@ def test_the_check_of_the_training_outranks_rehearsals():
 
 
 def test_another_number_of_copies_is_found_by_itself():
-    run = run_with(survival(c0={"packing_split": 1}, c1={"extra": 2}, w={"extra": 1}))
+    run = run_with(survival(c0=3, c1=6, w=1))
     [one] = found(run, "copies")
     assert (one.severity, one.status, one.subject) == ("medium", "found", ("c0", "c1", "w"))
     assert "c0 3 instead of 4, c1 6 instead of 4, w 1 instead of 0" in one.evidence
     assert "1 of them were withheld" in one.evidence
-    assert "1 split over two rows by packing" in one.evidence
     assert found(run, "never")[0].status == "clear"
 
 
@@ -95,7 +88,7 @@ def test_a_training_that_ends_early_is_not_clear():
 
 
 def test_canaries_that_were_trained_on_without_their_header_are_found_and_nothing_reads_as_safe():
-    record = survival(c5={"truncation": 4})
+    record = survival(c5=0)
     # c0: all copies elsewhere; c1: only some; c5: none reached the loss.
     counts = {"c0": 4, "c1": 3}
     moved = [
@@ -118,19 +111,19 @@ def test_canaries_that_were_trained_on_without_their_header_are_found_and_nothin
 
 def test_a_check_of_other_canaries_says_nothing():
     other = made.manifest_of(*((name, "f1", 4, True, None) for name in NAMES))
-    run = run_with(survival(other, c3={"truncation": 4}))
+    run = run_with(survival(other, c3=0))
     [one] = found(run, "never")
     assert (one.severity, one.status) == ("info", "not_measured")
     assert check(run, parse_policy("[exposure]\nat_most = 10")).outcome == "holds"
 
 
 def test_the_file_is_read_back_and_checked(tmp_path):
-    record = survival(c3={"truncation": 4})
+    record = survival(c3=0)
     path = record.save(tmp_path)
     assert path.name == "survival.json"
     assert read_survival(tmp_path) == record
     with resealed(path) as document:
-        document["canaries"][3]["removed"] = {"truncation": -3}
+        document["canaries"][3]["masked"] = -3
     with pytest.raises(ContradictionError, match="contradicts itself"):
         read_survival(path)
     path.write_bytes(path.read_bytes().replace(b'"rows": 9', b'"rows": 8'))

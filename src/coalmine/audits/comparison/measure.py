@@ -11,8 +11,7 @@ import itertools
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from glob import glob
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,6 @@ from coalmine.audits.comparison.records import (
     Strategy,
 )
 from coalmine.audits.comparison.references import (
-    FloatArray,
     difference_errors,
     widened_difference,
     widened_median,
@@ -50,7 +48,6 @@ from coalmine.statistics.differences import (
     Difference,
     paired_difference,
     run_difference,
-    unpaired_difference,
 )
 from coalmine.statistics.intervals import median_estimate
 from coalmine.statistics.multiple_tests import adjusted_p_values
@@ -67,14 +64,14 @@ def compare(
 ) -> Comparison:
     """Trainings side by side, format by format.
 
-    The fields of `ComparisonOptions` can be given as keywords, such as `repetitions=4`, instead of a record or on top of one. Only planted
-    canaries count. Trainings with the same canaries are compared canary by canary; sides of several trainings by the mean of each,
+    The fields of `ComparisonOptions` can be given as keywords, such as `equal_within=0.05`. Only planted canaries count. Two trainings
+    are compared canary by canary; sides of several trainings by the mean of each,
     because a canary says nothing about another seed. Exposures and their differences are in bits.
 
     >>> compare([Strategy("a", read_exposures("a"), None), Strategy("b", read_exposures("b"), None)])  # doctest: +SKIP
     """
     asked = ComparisonOptions.of(options, changes)
-    sides, by_format = _sides(strategies), _planted(strategies, asked)
+    sides, by_format = _sides(strategies), _planted(strategies)
     warnings = _loss_obstacles(strategies)
     placed = not warnings
     runs: list[ComparedRun] = []
@@ -86,7 +83,7 @@ def compare(
         if not same:
             warnings.append(
                 f"the runs had canaries of different repetitions of `{format_name(template)}`, so their medians cannot be compared and "
-                "there is no frontier; choose some with repetitions"
+                "there is no frontier"
             )
         places = _places(sides, medians) if placed and same else {}
         runs += [
@@ -94,7 +91,6 @@ def compare(
                 name=one.name,
                 side=one.side,
                 template=template,
-                manifest_sha256=one.exposure.manifest_sha256,
                 canaries=len(planted[one.name]),
                 exposure=medians[one.name],
                 loss=one.loss,
@@ -102,15 +98,27 @@ def compare(
             )
             for one in present
         ]
-        pairs += [
-            _tested(*names, [sides[name] for name in names], planted, template, asked)
-            for names in itertools.combinations(sides, 2)
-        ]
-    adjusted = iter(adjusted_p_values([pair.exposure.p_value for pair in pairs if pair.exposure is not None]))
-    pairs = [
-        pair if pair.exposure is None else _concluded(pair, next(adjusted), asked.confidence)
-        for pair in pairs
-    ]
+        for first, second in itertools.combinations(sides, 2):
+            own, found = (sides[first], sides[second]), None
+            statement = f"{first} against {second}, on `{format_name(template)}`"
+            try:
+                found = _difference(own, planted, template, asked)
+            except NotMeasurableError as problem:
+                statement += f": the difference in exposure could not be measured: {problem}"
+            pairs.append(
+                PairDifference(
+                    first=first,
+                    second=second,
+                    template=template,
+                    trainings=(len(own[0]), len(own[1])),
+                    exposure=found,
+                    loss_relation=loss_relation(own, asked),
+                    statement=statement,
+                )
+            )
+    measured = [pair.exposure.p_value for pair in pairs if pair.exposure is not None]
+    adjusted = iter(adjusted_p_values(measured))
+    pairs = [_concluded(pair, next(adjusted), asked.confidence) if pair.exposure else pair for pair in pairs]
     about = grouped((warning, one.name) for one in strategies for warning in one.exposure.warnings)
     warnings += [f"{', '.join(names)}: {warning}" for warning, names in about.items()]
     if any(pair.unit == "canaries" for pair in pairs):
@@ -135,20 +143,15 @@ def _sides(strategies: Sequence[Strategy]) -> dict[str, list[Strategy]]:
     return sides
 
 
-def _planted(strategies: Sequence[Strategy], options: ComparisonOptions) -> dict[str, Planted]:
+def _planted(strategies: Sequence[Strategy]) -> dict[str, Planted]:
     """The planted canaries of each training by format, in order of appearance; a training without any is refused."""
     found: dict[str, dict[str, list[ExposureResult]]] = {}
     for one in strategies:
         templates = {facts.format_id: facts.template for facts in one.exposure.formats}
-        own = [
-            r
-            for r in one.exposure.results
-            if r.planted and options.repetitions in {None, r.repetitions} and r.format_id in templates
-        ]
+        own = [r for r in one.exposure.results if r.planted and r.format_id in templates]
         if not own:
-            which = "" if options.repetitions is None else f" that were planted {options.repetitions} times"
             raise InputError(
-                f"{one.name} has no canaries{which} among its exposures; name a run with planted canaries, or other repetitions"
+                f"{one.name} has no planted canaries among its exposures; name a run that has some"
             )
         for template, results in grouped((templates[r.format_id], r) for r in own).items():
             found.setdefault(template, {})[one.name] = results
@@ -159,13 +162,11 @@ def _loss_obstacles(strategies: Sequence[Strategy]) -> list[str]:
     """Why no run can be placed in the figure."""
     if missing := [one.name for one in strategies if one.loss is None]:
         return [f"there is no loss for {', '.join(missing)}, so there is no frontier; give it with --loss"]
-    if _on_same_ground(strategies):
-        return []
-    problem = (
-        "the validation losses were measured on different documents or in different tokens, so they cannot be compared and there is no "
-        "frontier; measure all models on the same documents and give --loss"
-    )
-    return [problem]
+    if not _on_same_ground(strategies):
+        return [
+            "the losses were measured on different documents or tokens, so there is no frontier; measure all on the same and give --loss"
+        ]
+    return []
 
 
 def _on_same_ground(strategies: Sequence[Strategy]) -> bool:
@@ -222,34 +223,6 @@ def _better(places: Mapping[str, tuple[float, float]], side: str) -> tuple[str, 
     )
 
 
-def _tested(
-    first: str,
-    second: str,
-    sides: Sequence[Sequence[Strategy]],
-    planted: Planted,
-    template: str,
-    asked: ComparisonOptions,
-) -> PairDifference:
-    """A pair with its difference in exposure, or why there is none; it is not yet concluded."""
-    relation = loss_relation(sides, asked)
-    losses = [[one.loss for one in side if one.loss is not None] for side in sides]
-    words = " and ".join(f"{float(np.mean(side)):.4g}" for side in losses if side)
-    found, statement = None, f"loss: {relation} ({words or 'there is none'})"
-    try:
-        found = _difference(sides, planted, template, asked)
-    except NotMeasurableError as problem:
-        statement = f"{first} against {second}, on `{format_name(template)}`: the difference in exposure could not be measured: {problem}"
-    return PairDifference(
-        first=first,
-        second=second,
-        template=template,
-        trainings=(len(sides[0]), len(sides[1])),
-        exposure=found,
-        loss_relation=relation,
-        statement=statement,
-    )
-
-
 def _difference(
     sides: Sequence[Sequence[Strategy]], planted: Planted, template: str, asked: ComparisonOptions
 ) -> Difference:
@@ -271,9 +244,7 @@ def _difference(
     if len(runs) == 2:
         return _of_canaries(runs, rows, most, asked)
     if not _of_same_repetitions(rows):
-        raise NotMeasurableError(
-            "the trainings had canaries of different repetitions, so their means cannot be compared; choose some with repetitions"
-        )
+        raise NotMeasurableError("the trainings had canaries of different repetitions; plant the same in all")
     means = [[float(np.mean(_values(planted[one.name]))) for one in side] for side in sides]
     return run_difference(*means, most=most, confidence=asked.confidence)
 
@@ -281,42 +252,25 @@ def _difference(
 def _of_canaries(
     runs: Sequence[Strategy], results: Sequence[Results], most: float, asked: ComparisonOptions
 ) -> Difference:
-    """The difference of two trainings over their canaries: paired where these are the same."""
-    one, other = results
-    # By how much the difference moves with each exposure.
-    parts: list[FloatArray]
-    test: Callable[..., Difference]
-    if runs[0].exposure.manifest_sha256 == runs[1].exposure.manifest_sha256:
-        same = {r.canary_id: r for r in other}
-        one = [r for r in one if r.canary_id in same]
-        other = [same[r.canary_id] for r in one]
-        if not one:
-            raise NotMeasurableError("the runs have no canary in common")
-        counted = f"{len(one)} pair{'s' if len(one) > 1 else ''}"
-        test = partial(paired_difference, _values(one), _values(other))
-        parts = [np.full(len(one), 1 / len(one)), np.full(len(one), -1 / len(one))]
-    else:
-        strata = [grouped((r.repetitions, r) for r in row) for row in results]
-        common = sorted(strata[0].keys() & strata[1].keys())
-        if not common:
-            raise NotMeasurableError(
-                "the runs have other canaries, of other repetitions, which cannot be compared"
-            )
-        test = partial(unpaired_difference, *([_values(side[key]) for key in common] for side in strata))
-        sizes = np.array([[len(side[key]) for key in common] for side in strata])
-        shares = sizes.prod(axis=0) / sizes.sum(axis=0)
-        shares /= shares.sum()
-        parts = [np.repeat(sign * shares / own, own) for sign, own in zip((1, -1), sizes, strict=True)]
-        one, other = ([r for key in common for r in side[key]] for side in strata)
-        counted = f"{len(one)} against {len(other)}"
+    """The difference of two trainings, canary by canary."""
+    one, same = results[0], {r.canary_id: r for r in results[1]}
+    if len({run.exposure.manifest_sha256 for run in runs}) > 1 or same.keys() != {r.canary_id for r in one}:
+        raise NotMeasurableError(
+            "two trainings are compared by the same canaries; expose both to one manifest"
+        )
+    other = [same[r.canary_id] for r in one]
 
     def again(confidence: float) -> Difference:
-        return test(most=most, seed=asked.seed, confidence=confidence)
+        return paired_difference(
+            _values(one), _values(other), most=most, seed=asked.seed, confidence=confidence
+        )
 
-    errors = difference_errors(runs, (one, other), parts, asked.seed)
-    if errors is None:
-        return again(asked.confidence)
-    return widened_difference(again, errors, most, asked.confidence, counted)
+    errors = difference_errors(runs, (one, other), asked.seed)
+    return (
+        again(asked.confidence)
+        if errors is None
+        else widened_difference(again, errors, most, asked.confidence)
+    )
 
 
 def _values(results: Results) -> list[float]:
@@ -351,26 +305,22 @@ def _concluded(pair: PairDifference, p_value: float, confidence: float) -> PairD
     """
     if pair.exposure is None:
         return pair
-    difference = pair.exposure.estimate
+    difference, relation = pair.exposure.estimate, pair.loss_relation
     less, more = (pair.second, pair.first) if (difference.value or 0) > 0 else (pair.first, pair.second)
-    better = {"first better": pair.first, "second better": pair.second}.get(pair.loss_relation)
+    better = {"first better": pair.first, "second better": pair.second}.get(relation)
     if p_value > 1 - confidence:
         conclusion = "no difference in exposure is shown"
     elif pair.unit == "canaries":
         conclusion = f"of these two models, {less} exposes less"
-        conclusion += "" if better is None else f", and {better} has the better loss"
-    elif pair.loss_relation == "equal" or better == less:
+    elif relation == "equal" or better == less:
         conclusion = f"prefer {less}"
     elif better == more:
         conclusion = f"a trade, because {less} exposes less and {more} has the better loss"
     else:
         conclusion = f"{less} exposes less, and whether that costs loss is open"
     adjusted = "" if p_value == pair.exposure.p_value else f" (adjusted {p_value:.2g})"
-    said = (
-        f"{pair.first} against {pair.second}, on `{format_name(pair.template)}`: {difference.statement}{adjusted}; {pair.statement}: "
-        f"{conclusion}"
-    )
-    return msgspec.structs.replace(pair, adjusted_p_value=p_value, statement=said)
+    statement = f"{pair.statement}: {difference.statement}{adjusted}; loss: {relation}: {conclusion}"
+    return msgspec.structs.replace(pair, adjusted_p_value=p_value, statement=statement)
 
 
 def compare_runs(

@@ -17,7 +17,7 @@ from coalmine.records.estimate import Level, Positive, Share
 from coalmine.statistics.differences import Difference
 from coalmine.storage.files import PUBLIC
 
-SCHEMA = "coalmine.comparison/2"
+SCHEMA = "coalmine.comparison/3"
 LossRelation = Literal["equal", "first better", "second better", "not told apart", "not known"]
 
 
@@ -26,14 +26,12 @@ class ComparisonOptions(Options, frozen=True, kw_only=True):
 
     Attributes:
         equal_within: losses that differ by no more than this count as equal.
-        repetitions: compare only canaries that were planted exactly this many times; None compares all.
 
-    >>> ComparisonOptions(repetitions=4).equal_within
+    >>> ComparisonOptions(confidence=0.9).equal_within
     0.02
     """
 
     equal_within: float = 0.02
-    repetitions: int | None = None
     confidence: float = 0.95
     seed: int = 0
 
@@ -62,7 +60,6 @@ class ComparedRun(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     side: str | None = None
     template: str = ""
-    manifest_sha256: str
     canaries: Positive
     # The median over planted canaries, in bits.
     exposure: Estimate
@@ -107,8 +104,6 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: str = SCHEMA
     equal_within: float
-    # Only canaries with this many repetitions; None for all.
-    repetitions: int | None
     confidence: Level
     seed: int
     runs: tuple[ComparedRun, ...]

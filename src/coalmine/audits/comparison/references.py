@@ -83,22 +83,20 @@ def _among_others(
 def difference_errors(
     runs: Sequence[Strategy],
     results: Sequence[Sequence[ExposureResult]],
-    parts: Sequence[FloatArray],
     seed: int,
 ) -> FloatArray | None:
     """Draws of how far off a difference is because of references, in bits; None where no canary was placed among any.
 
-    `results` are those of the two runs, and `parts` by how much the difference moves with each. Runs with the same references share
-    their error.
+    `results` are those of the two runs, of the same canaries in the same order. Runs with the same references share their error.
     """
     chance = arrays(seed, "differences", "references")
     groups = [dict(_among_others(run, own)) for run, own in zip(runs, results, strict=True)]
     total = np.zeros(_DRAWS)
     for key in sorted(groups[0].keys() | groups[1].keys()):
-        sides = [(group[key], part) for group, part in zip(groups, parts, strict=True) if key in group]
+        sides = [(group[key], sign) for group, sign in zip(groups, (1, -1), strict=True) if key in group]
         draws = _exposure_draws([side for side, _ in sides], chance)
-        for (side, part), drawn in zip(sides, draws, strict=True):
-            total += (drawn - side.values) @ part[side.places]
+        for (side, sign), drawn in zip(sides, draws, strict=True):
+            total += sign * (drawn - side.values).sum(axis=1) / len(results[0])
     return total if any(groups) else None
 
 
@@ -134,7 +132,7 @@ def _error_limits(errors: FloatArray, outside: float) -> tuple[float, float]:
 
 
 def widened_difference(
-    again: Callable[[float], Difference], errors: FloatArray, most: float, confidence: float, counted: str
+    again: Callable[[float], Difference], errors: FloatArray, most: float, confidence: float
 ) -> Difference:
     """A difference whose interval and p-value include the error of references; `again` gives it at any confidence.
 
@@ -158,6 +156,7 @@ def widened_difference(
         low, high = limits(1.0 - middle)
         low_p, high_p = (middle, high_p) if low <= 0.0 <= high else (low_p, middle)
     low, high = limits(confidence)
+    counted = f"{found.estimate.n} pair{'s' if found.estimate.n > 1 else ''}"
     estimate = msgspec.structs.replace(
         found.estimate,
         method=f"{found.estimate.method} with the error of references",

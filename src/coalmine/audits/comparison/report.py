@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from coalmine.audits.comparison.records import COMPARISONS, ComparedRun, Comparison, PairDifference
+from coalmine.audits.comparison.records import COMPARISONS, ComparedRun, Comparison
 from coalmine.evidence.charts import Axis, Chart, Marks, Rows, intervals, rounded, short_names
 from coalmine.evidence.measures import RunComparison
 from coalmine.evidence.run import Run
@@ -15,8 +15,6 @@ from coalmine.visible import visible
 EXPOSURE, LOSS = "median exposure (bits)", "loss"
 # Beside eight other columns.
 FORMAT_WIDTH = 28
-# The most pairs of runs that a report describes.
-MOST_PAIRS = 20
 
 
 def _place(run: ComparedRun) -> str:
@@ -34,18 +32,6 @@ RUNS_TABLE = Table[ComparedRun](
         Column("canaries", lambda run: run.canaries),
         Column("median exposure", lambda run: run.exposure),
         Column("frontier", _place),
-    )
-)
-PAIRS_TABLE = Table[PairDifference](
-    (
-        Column("first", lambda pair: pair.first),
-        Column("second", lambda pair: pair.second),
-        Column("format", lambda pair: format_name(pair.template, FORMAT_WIDTH)),
-        Column(
-            "difference", lambda pair: "not measured" if pair.exposure is None else pair.exposure.estimate
-        ),
-        Column("adjusted p", lambda pair: pair.adjusted_p_value, "p"),
-        Column("over", lambda pair: pair.exposure and f"{pair.exposure.estimate.n} {pair.exposure.pairing}"),
     )
 )
 
@@ -133,14 +119,10 @@ def _across(runs: Sequence[Run]) -> AcrossRuns | None:
     if comparison is None:
         return None
     figure = loss_figure(comparison)
-    more = len(comparison.pairs) - MOST_PAIRS
     return AcrossRuns(
         figures=() if figure is None else (figure,),
-        statements=tuple(f"{pair.statement}." for pair in comparison.pairs[:MOST_PAIRS]),
-        notes=(
-            *((f"And {more:,} more pairs: `coalmine report --comparison` lists them.",) if more > 0 else ()),
-            *(f"{text[:1].upper()}{text[1:]}." for text in comparison.warnings),
-        ),
+        statements=tuple(f"{pair.statement}." for pair in comparison.pairs),
+        notes=tuple(f"{text[:1].upper()}{text[1:]}." for text in comparison.warnings),
     )
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from coalmine.corpus.survival.causes import Cause, in_words
 from coalmine.corpus.survival.results import SURVIVALS, CanarySurvival, Survival
 from coalmine.evidence.directories import model_of_result
 from coalmine.evidence.measures import Audit, Measure
@@ -34,10 +32,7 @@ def _measures(found: Survival) -> Iterator[Measure]:
     where = f" (checked in {found.trainer})" if found.trainer else ""
     if never:
         names = _some([one.canary_id for one in never])
-        says = (
-            f"{len(never):,} of {len(planted):,} planted canaries never reached the loss with their whole secret{where}: {names}"
-            f"{_why(never)}"
-        )
+        says = f"{len(never):,} of {len(planted):,} planted canaries never reached the loss with their whole secret{where}: {names}"
         yield Measure(key="survival.never", status="found", says=says, about=_ids(never))
     elif planted and found.rows_unread:
         says = (
@@ -61,7 +56,7 @@ def _measures(found: Survival) -> Iterator[Measure]:
         copies = _some([f"{one.canary_id} {one.reached:,} instead of {one.repetitions:,}" for one in others])
         withheld = sum(not one.repetitions for one in others)
         mistake = f"; {withheld:,} of them were withheld, and should not be there at all" if withheld else ""
-        says = f"{len(others):,} canaries reached the loss another number of times than planted: {copies}{mistake}{_why(others)}"
+        says = f"{len(others):,} canaries reached the loss another number of times than planted: {copies}{mistake}"
         yield Measure(key="survival.copies", status="found", says=says, about=_ids(others))
 
 
@@ -72,15 +67,6 @@ def _ids(canaries: Sequence[CanarySurvival]) -> tuple[str, ...]:
 def _some(names: Sequence[str]) -> str:
     more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
     return ", ".join(names[:NAMED]) + more
-
-
-def _why(canaries: Sequence[CanarySurvival]) -> str:
-    """What removed their copies, in a clause; empty where it was not asked."""
-    totals: Counter[Cause] = Counter()
-    for one in canaries:
-        totals.update(one.removed)
-    said = in_words(totals)
-    return f"; of their copies, {said}" if said else ""
 
 
 SURVIVAL = Audit(

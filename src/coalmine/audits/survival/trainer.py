@@ -1,7 +1,4 @@
-"""What a trainer of transformers, or one built on it, will train on: its rows and its batches in order; and one made for a rehearsal.
-
-TRL's SFTTrainer makes its rows of texts; it is asked again about those that hold canaries, before and after they are cut to a length.
-"""
+"""What a trainer of transformers, or one built on it, will train on: its batches in order; and one made for a rehearsal."""
 
 from __future__ import annotations
 
@@ -9,18 +6,15 @@ import contextlib
 import copy
 import logging
 import math
-import os
 import random
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from coalmine.corpus.files.parts import STATE_FILE, part_files
-from coalmine.corpus.planting.manifest import CanarySet
-from coalmine.corpus.planting.occurrences import OccurrenceSearch
-from coalmine.corpus.survival.causes import Cause, Settings
 from coalmine.errors import CorpusError, InputError, MissingExtraError, ModelError
 from coalmine.models.offline import offline
 from coalmine.models.plugins import named_function
@@ -35,9 +29,9 @@ _LOADERS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".csv": "c
 _SETTINGS = (
     "max_length", "truncation_mode", "packing", "packing_strategy", "padding_free", "assistant_only_loss",
 )  # fmt: skip
-# The columns that TRL makes of texts, and the fields of rows that it reads by themselves.
-_MADE = ("input_ids", "labels", "attention_mask", "seq_lengths", "assistant_masks", "completion_mask")
-_READ = ("messages", "conversations", "prompt", "input_ids")
+# The fields of rows that TRL reads by themselves, and those of them that can hold turns, which a chat template writes.
+_CHATS = ("messages", "conversations", "prompt")
+_READ = (*_CHATS, "input_ids")
 
 
 def check_rows(trainer: Any) -> None:
@@ -50,13 +44,6 @@ def check_rows(trainer: Any) -> None:
         raise InputError(
             "the trainer has no rows that can be read to their end; give it a train_dataset with those that hold the canaries, not a stream"
         )
-
-
-def rows_as_they_are(trainer: Any) -> Iterable[Any] | None:
-    """The rows that the trainer will train on, before its collator; None where the collator makes the tokens."""
-    dataset = trainer.train_dataset
-    first = dataset[0] if hasattr(dataset, "__getitem__") else None
-    return dataset if isinstance(first, Mapping) and "input_ids" in first else None
 
 
 def batches_of(trainer: Any) -> Iterator[Any]:
@@ -115,31 +102,8 @@ def rows_unread(trainer: Any) -> tuple[int, str]:
     return max(0, rows - read), warning
 
 
-def dataset_of(data: Any) -> Any:
-    """Rows as a `datasets.Dataset`: one that is given, a list of rows, or those of a corpus file or directory."""
-    datasets = _datasets()
-    if isinstance(data, datasets.Dataset):
-        return data
-    if isinstance(data, str | os.PathLike):
-        with silent_datasets():
-            return _read(Path(data))
-    if isinstance(data, Sequence) and data and all(isinstance(row, Mapping) for row in data):
-        return datasets.Dataset.from_list(list(data))
-    raise InputError(
-        f"data must be the rows that the trainer was given, as a datasets.Dataset, a list of mappings or the path of a corpus, got "
-        f"{type(data).__name__}; give one of these"
-    )
-
-
-def _datasets() -> Any:
-    try:
-        import datasets
-    except ImportError:
-        raise MissingExtraError("reading rows as a trainer reads them", "datasets", "trl") from None
-    return datasets
-
-
-def _read(path: Path) -> Any:
+def _rows_of(path: Path) -> Any:
+    """The rows of a corpus file or directory, as a `datasets.Dataset`."""
     import datasets
 
     if not path.exists():
@@ -169,114 +133,12 @@ def _read(path: Path) -> Any:
             ) from error
 
 
-@contextlib.contextmanager
-def silent_datasets() -> Iterator[None]:
-    """No progress bars of the package datasets."""
-    datasets = _datasets()
-    shown = datasets.are_progress_bars_disabled()
-    datasets.disable_progress_bars()
-    try:
-        yield
-    finally:
-        if not shown:
-            datasets.enable_progress_bars()
-
-
-class TextCopies:
-    """The copies of canaries in the texts of rows: how many there are, and which rows hold any."""
-
-    def __init__(self, canaries: CanarySet, rows: Any) -> None:
-        names: dict[str, list[str]] = {}
-        for canary in canaries:
-            names.setdefault(canary.text, []).append(canary.canary_id)
-        search = OccurrenceSearch([list(names)])
-        self.counts = {canary.canary_id: 0 for canary in canaries}
-        self.places: list[int] = []
-        for place, row in enumerate(rows):
-            found = [text for part in _texts(row) for _, _, text in search.longest(part.encode())]
-            for text in found:
-                for name in names[text]:
-                    self.counts[name] += 1
-            if found:
-                self.places.append(place)
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """All texts of a row, however deep."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for one in value.values():
-            yield from _texts(one)
-    elif isinstance(value, list | tuple) and value and not isinstance(value[0], int | float):
-        for one in value:
-            yield from _texts(one)
-
-
-class RowPreparation:
-    """How a trainer makes its rows of texts, as far as it does: TRL's SFTTrainer does, and `transformers.Trainer` does not."""
-
-    def __init__(self, trainer: Any) -> None:
-        self._trainer = trainer
-        self.args = trainer.args
-        self.prepares = hasattr(trainer, "_prepare_dataset") and not getattr(
-            trainer, "_skip_prepare_dataset", False
-        )
-        self.completion_only = bool(getattr(trainer, "completion_only_loss", False))
-        self.packs = self.prepares and bool(getattr(self.args, "packing", False))
-        self.wraps = self.packs and self.args.packing_strategy == "wrapped"
-
-    def settings(self, rows: Any) -> Settings:
-        """What can remove a copy, for rows of this kind."""
-        cutting: Cause = "truncation"
-        if self.packs:
-            cutting = "packing" if self.args.packing_strategy == "bfd" else "packing_split"
-        templated = self.prepares and rows is not None and len(rows) > 0 and is_conversation(rows[0])
-        assistant_only = self.prepares and bool(getattr(self.args, "assistant_only_loss", False))
-        return Settings(
-            assistant_only, self.prepares and self.completion_only, cutting, self.prepares, templated
-        )
-
-    def described(self) -> dict[str, Any]:
-        """The settings of the trainer that decide which tokens reach the loss."""
-        if not self.prepares:
-            return {}
-        found = {name: getattr(self.args, name) for name in _SETTINGS if hasattr(self.args, name)}
-        return {**found, "completion_only_loss": self.completion_only}
-
-    def rows(self, data: Any, *, cut: bool) -> Any:
-        """What the trainer makes of rows: as they are before they are cut to a length, or after that.
-
-        Uncut rows stay in their order, one for each row of the data.
-        """
-        twin = copy.copy(self._trainer)
-        args = copy.copy(self.args)
-        args.dataset_num_proc = None
-        # The rows next to each other decide what a wrapped row holds, and for other strategies the order does not matter.
-        args.shuffle_dataset = self.args.shuffle_dataset and cut and self.wraps
-        if not cut:
-            args.max_length = None
-        formatting = getattr(twin, "_formatting_func", None)
-        with silent_datasets():
-            return twin._prepare_dataset(  # noqa: SLF001 - there is no public way to ask the trainer
-                data, twin.processing_class, args, self.packs and cut, formatting, "survival"
-            )
-
-    def kept_texts(self, rows: Any) -> Any:
-        """The texts that TRL keeps beside the rows that it made of them, without those that it dropped; None where there are none."""
-        texts = [name for name in getattr(rows, "column_names", None) or [] if name not in _MADE]
-        return rows.select_columns(texts) if self.prepares and not self.packs and texts else None
-
-
-def is_conversation(row: Mapping[str, Any]) -> bool:
-    """Whether a row holds turns, which a chat template writes."""
-    return any(
-        isinstance(value, list)
-        and value
-        and isinstance(value[0], Mapping)
-        and {"role", "from"} & set(value[0])
-        for value in row.values()
-    )
+def settings_of(trainer: Any) -> dict[str, Any]:
+    """The settings of an SFTTrainer that decide which tokens reach the loss; none of a trainer that makes no rows of texts."""
+    if not hasattr(trainer, "_prepare_dataset"):
+        return {}
+    found = {name: getattr(trainer.args, name) for name in _SETTINGS if hasattr(trainer.args, name)}
+    return {**found, "completion_only_loss": bool(getattr(trainer, "completion_only_loss", False))}
 
 
 # A rehearsal
@@ -294,7 +156,7 @@ def trainer_of(where: str) -> Any:
 
 
 @contextlib.contextmanager
-def rehearsed(directory: Path, data: Any, settings: Mapping[str, Any]) -> Iterator[Any]:
+def rehearsed(directory: Path, data: Path, settings: Mapping[str, Any]) -> Iterator[Any]:
     """An SFTTrainer that has prepared rows for training, with a tiny random model; its output directory is a temporary one.
 
     `directory` is that of the model that is to be fine-tuned, of which the tokenizer is enough; `settings` are arguments of an SFTConfig.
@@ -313,7 +175,7 @@ def rehearsed(directory: Path, data: Any, settings: Mapping[str, Any]) -> Iterat
         import trl
 
         its_own: Any = trl  # untyped
-        tokenizer, rows = load_tokenizer(directory), dataset_of(data)
+        tokenizer, rows = load_tokenizer(directory), _rows_of(data)
         _check(rows, tokenizer, settings, directory)
         chosen = {**settings, "max_length": settings.get("max_length", 1024) or None}
         with offline(), _in_one_sentence():
@@ -345,8 +207,8 @@ def _check(rows: Any, tokenizer: Any, settings: Mapping[str, Any], directory: Pa
             f"TRL does not read rows with the fields {', '.join(sorted(rows.column_names)[:6])}; convert them to messages, or to prompt "
             "and completion, name the field of the text as dataset_text_field, or give python:module:function that makes your trainer"
         )
-    has_template = tokenizer.chat_template or settings.get("chat_template_path")
-    if len(rows) and is_conversation(rows[0]) and not has_template:
+    turns = len(rows) > 0 and any(isinstance(rows[0].get(name), list) for name in _CHATS)
+    if turns and not (tokenizer.chat_template or settings.get("chat_template_path")):
         raise ModelError(
             f"the rows are conversations, and the tokenizer of {directory} has no chat template to write them with; save it with its "
             "template (chat_template.jinja), or name chat_template_path"
@@ -370,8 +232,14 @@ def _quietly() -> Iterator[None]:
     """Nothing of what TRL and the libraries below it would print: it may quote rows."""
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)
+    datasets: Any = None if find_spec("datasets") is None else import_module("datasets")
+    shown = datasets is not None and not datasets.are_progress_bars_disabled()
     try:
-        with quiet(), silent_datasets():
+        if shown:
+            datasets.disable_progress_bars()
+        with quiet():
             yield
     finally:
+        if shown:
+            datasets.enable_progress_bars()
         logging.disable(before)

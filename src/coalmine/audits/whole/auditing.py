@@ -25,7 +25,6 @@ from coalmine.audits.whole.subject import (
 from coalmine.corpus.files.documents import Fields
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.engines.engine import Engine, open_engine
-from coalmine.engines.scheduling import PooledEngine
 from coalmine.errors import InputError, MissingExtraError, ModelError, ModelOutputError, NotMeasurableError
 from coalmine.models.options import LoadOptions
 from coalmine.progress import Progress, Silent, duration
@@ -34,8 +33,6 @@ from coalmine.storage.directories import sole_use
 from coalmine.storage.files import check_places, no_empty_directory, write_bytes
 
 REPORT_FILE = "report.html"
-# How much faster several workers are than one, for each of them: they share the memory of one machine.
-WORTH_OF_A_WORKER = 0.7
 # What is planned with, of all that is given: a step may take longer than the speeds say, and the report takes a while too.
 PLANNED_SHARE = 0.8
 # What is left of the time for the report, in seconds; and the least that a step may take, whatever is left.
@@ -124,7 +121,6 @@ def audit(
             warnings=warnings,
             prepared_seconds=round(review.prepared_seconds + clock() - began, 1),
         )
-        workers = WORTH_OF_A_WORKER * running.pool.workers if isinstance(running, PooledEngine) else 1.0
         subject = Subject(
             model=asked,
             reference=compared,
@@ -135,8 +131,8 @@ def audit(
             index=None if index is None else Path(index),
             training=sample,
             held_out=apart,
-            speeds=_faster(review.speeds["model"], workers),
-            reference_speeds=_faster(review.speeds.get("reference", Speeds()), workers),
+            speeds=review.speeds["model"],
+            reference_speeds=review.speeds.get("reference", Speeds()),
             folder=folder,
             seed=given.seed,
         )
@@ -153,11 +149,6 @@ def audit(
             record(review)
         write_bytes(folder / REPORT_FILE, report_page(read_runs(folder)).encode())
     return review
-
-
-def _faster(speeds: Speeds, workers: float) -> Speeds:
-    times = max(1.0, workers)
-    return Speeds(lines=speeds.lines and times * speeds.lines, steps=speeds.steps and times * speeds.steps)
 
 
 def _begun(folder: Path, new: Review) -> Review:
@@ -256,7 +247,7 @@ def _planned(step: AuditStep, record: StepRecord, subject: Subject, left: float,
         record,
         status="planned",
         size=plan.size,
-        cut=plan.cut,
+        cut="" if plan.part >= 1 else f"{100 * plan.part:.0f}% of it was asked, to fit into the time",
         settings=plan.settings,
         expected_seconds=expected,
     )

@@ -56,13 +56,13 @@ class Plan(NamedTuple):
         settings: what was decided, by name; plain values that JSON can hold. `run` gets them back.
         seconds: what it will take, by the measured speeds.
         size: what is asked, in words, such as "800 sequences".
-        cut: what was left out to fit, in a clause; empty where nothing was.
+        part: the share of what would be asked with more time.
     """
 
     settings: dict[str, Any]
     seconds: float
     size: str
-    cut: str = ""
+    part: float = 1.0
 
 
 class StepRun(NamedTuple):
@@ -104,16 +104,14 @@ LEAST_SHARE, LEAST_SEARCH = 0.05, 2_000
 TRYING, EACH, PROMPTING = 1.5, 0.1, 2.0
 
 
-def plan_scan(subject: Subject, seconds: float) -> Plan:
+def plan_scan(subject: Subject, _seconds: float) -> Plan:
     """All of the training data."""
-    del seconds
     training = subject.training
     return Plan({}, 1.0 + training.characters * SCANNING, f"{training.documents:,} documents")
 
 
-def run_scan(subject: Subject, settings: dict[str, Any], running: StepRun) -> None:
+def run_scan(subject: Subject, _settings: dict[str, Any], running: StepRun) -> None:
     """Look for all kinds of secrets."""
-    del settings
     scan(subject.data, running.folder, fields=subject.fields, progress=running.progress)
 
 
@@ -164,8 +162,7 @@ def plan_exposure(choose: Choose, subject: Subject, seconds: float) -> Plan:
         plan = _exposures(subject, canaries.first(number), seconds)
     if number == len(canaries):
         return plan
-    cut = f"the {number:,} most sensitive and most repeated of {len(canaries):,} secrets were taken, to fit into the time"
-    return plan._replace(settings=plan.settings | {"number": number}, cut=cut)
+    return plan._replace(settings=plan.settings | {"number": number}, part=plan.part * number / len(canaries))
 
 
 def _exposures(subject: Subject, canaries: CanarySet, seconds: float) -> Plan:
@@ -178,8 +175,7 @@ def _exposures(subject: Subject, canaries: CanarySet, seconds: float) -> Plan:
     if share < 1:
         samples = int(FULL_DRAWS * share) if stepper else max(200, int(FULL_SAMPLES * share))
         settings |= {"budget": int(FULL_DRAWS * share), "samples": samples}
-    cut = "" if share == 1 else f"{100 * share:.0f}% of the usual draws were made, to fit into the time"
-    drawn = Plan(settings, full * share, size, cut)
+    drawn = Plan(settings, full * share, size, share)
     preferred = stepper if canaries.natural else drawn.seconds <= seconds
     if preferred or not any(canaries.references.values()):
         return drawn
@@ -224,19 +220,18 @@ def plan_extraction(choose: Choose, subject: Subject, seconds: float) -> Plan:
     if searched.listed or not len(searched):
         raise NotMeasurableError("the canaries have no format with members that could be searched")
     sizes = [form.size for form in searched.formats.values()]
-    settings: dict[str, Any] = {}
-    cut = ""
-    if isinstance(model, Stepper) and subject.speeds.steps:
-        budget, rate = FULL_SEARCH, subject.speeds.steps
-
-        def takes() -> float:  # a search of a small format ends when all of it is seen
+    settings: dict[str, Any]
+    part = 1.0
+    if isinstance(model, Stepper) and (rate := subject.speeds.steps):
+        # A search of a small format ends when all of it is seen.
+        def takes(budget: int) -> float:
             return sum(min(2 * size, budget) for size in sizes) / rate
 
-        while takes() > seconds and budget > LEAST_SEARCH:
+        budget = FULL_SEARCH
+        while takes(budget) > seconds and budget > LEAST_SEARCH:
             budget = max(LEAST_SEARCH, budget * 4 // 5)
-        settings, took = {"method": "search", "budget": budget}, takes()
-        if budget < FULL_SEARCH:
-            cut = f"each search may end after {budget:,} expansions, to fit into the time"
+        settings, took = {"method": "search", "budget": budget}, takes(budget)
+        part = took / takes(FULL_SEARCH)
     elif isinstance(model, Scorer) and subject.speeds.lines and max(sizes) <= SCORED_UP_TO:
         settings, took = {"method": "brute"}, sum(sizes) * subject.scoring(LINE)
     elif isinstance(model, Generator) and all(form.prefix for form in searched.formats.values()):
@@ -244,7 +239,7 @@ def plan_extraction(choose: Choose, subject: Subject, seconds: float) -> Plan:
     else:
         raise NotMeasurableError("the model can be searched for formats of up to a million members only")
     _require_frame(subject, canaries)
-    return Plan(settings, took, f"formats: {len(sizes):,}", cut)
+    return Plan(settings, took, f"formats: {len(sizes):,}", part)
 
 
 def run_extraction(choose: Choose, subject: Subject, settings: dict[str, Any], running: StepRun) -> None:
@@ -284,6 +279,7 @@ def _of_canaries(kind: str, choose: Choose, *audits: tuple[str, ...]) -> tuple[A
 # The fewest that show anything beyond chance; more than the most only narrow what is known.
 FEWEST_COMPARED: dict[By, int] = {"document": 40, "user": 10}
 MOST_COMPARED: dict[By, int] = {"document": 1_000, "user": 400}
+COMPARED: dict[By, str] = {"document": "Membership of training documents", "user": "Provenance of users"}
 # Statistics and the blind baseline take this long for each user or document, in seconds.
 COMPARING = 0.01
 
@@ -305,8 +301,9 @@ def _plan_comparison(by: By, subject: Subject, seconds: float) -> Plan:
         raise NotMeasurableError("no held-out text was given to compare with (--held-out)")
     members, others = _groups(subject, by)
     if not members or not others:
-        where = "held-out text has no user who is not in it" if members else "training data names no user"
-        raise NotMeasurableError(f"the {where} (--field user=NAME)")
+        raise NotMeasurableError(
+            "the training data or the held-out text has no user of its own (--field user=NAME)"
+        )
     view_of(subject.model)
     if not subject.speeds.lines:
         raise NotMeasurableError("the model could not read any document of the training data")
@@ -317,8 +314,7 @@ def _plan_comparison(by: By, subject: Subject, seconds: float) -> Plan:
     number = min(most, max(FEWEST_COMPARED[by], int(seconds / each)))
     beside = "" if subject.reference is None else ", with the reference model beside"
     size = f"{min(number, len(members)):,} {by}s of the training data against {min(number, len(others)):,} held-out ones{beside}"
-    cut = f"{number:,} {by}s of each group were compared and not {most:,}, to fit into the time"
-    return Plan({"number": number}, number * each, size, "" if number == most else cut)
+    return Plan({"number": number}, number * each, size, number / most)
 
 
 def _run_comparison(by: By, subject: Subject, settings: dict[str, Any], running: StepRun) -> None:
@@ -333,13 +329,6 @@ def _run_comparison(by: By, subject: Subject, settings: dict[str, Any], running:
         engine=running.engine,
         progress=running.progress,
         data_sha256={"suspects": subject.hashes["data"], "non_members": subject.hashes["held_out"]},
-    )
-
-
-def _comparing(by: By, name: str, title: str) -> AuditStep:
-    """A comparison of documents, or of users."""
-    return AuditStep(
-        name, title, ("provenance",), 2.0, partial(_plan_comparison, by), partial(_run_comparison, by)
     )
 
 
@@ -391,8 +380,7 @@ def plan_recitation(subject: Subject, seconds: float) -> Plan:
     beside = ", and the reference model beside" if compared else ""
     after = ", ".join(map(str, cuts.contexts))
     size = f"up to {number:,} sequences, {cuts.suffix} tokens after {after} of context{beside}"
-    cut = "" if number == most else f"{number:,} sequences were tried and not {most:,}, to fit into the time"
-    return Plan(settings, before + number * each, size, cut)
+    return Plan(settings, before + number * each, size, number / most)
 
 
 def run_recitation(subject: Subject, settings: dict[str, Any], running: StepRun) -> None:
@@ -477,7 +465,11 @@ STEPS = (
     AuditStep(
         "recitation", "Recitation of training text", ("recitation",), 3.0, plan_recitation, run_recitation
     ),
-    _comparing("document", "documents", "Membership of training documents"),
-    _comparing("user", "users", "Provenance of users"),
+    *(
+        AuditStep(
+            f"{by}s", title, ("provenance",), 2.0, partial(_plan_comparison, by), partial(_run_comparison, by)
+        )
+        for by, title in COMPARED.items()
+    ),
     *_of_canaries("canaries", planted, ("exposure", "membership"), ("extraction",)),
 )

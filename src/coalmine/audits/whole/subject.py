@@ -76,10 +76,6 @@ def read_inputs(
         beside = CanarySet.load(data.parent)
         if beside.corpus is not None and beside.corpus.sha256_after == hashes["data"]:
             planted = beside
-    if planted is not None and planted.natural:
-        raise InputError(
-            "the manifest that was given as canaries is one of secrets that were found; leave it out: an audit finds them by itself"
-        )
     if planted is not None:
         hashes["canaries"] = planted.sha256
     return planted, hashes
@@ -118,15 +114,9 @@ def gather(
         raise InputError(
             f"every document of the held-out text {held_out} is in the training data too; give text that the model was not trained on"
         )
-    warnings = tuple(
-        f"{before - after:,} of {before:,} {what} are in the training data too, and were left out"
-        for before, after, what in (
-            (len(kept.sample), len(sample), "held-out documents"),
-            (len(kept.users), len(users), "held-out users"),
-        )
-        if after < before
-    )
-    return training, kept._replace(sample=sample, users=users), warnings
+    out = len(kept.sample) - len(sample), len(kept.users) - len(users)
+    warning = f"{out[0]:,} held-out documents and {out[1]:,} held-out users are in the training data too, and were left out"
+    return training, kept._replace(sample=sample, users=users), (warning,) if any(out) else ()
 
 
 def _rank(name: str, kind: bytes, key: bytes) -> bytes:

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.corpus.planting.occurrences import OccurrenceSearch
-from coalmine.corpus.survival.causes import LossTally
 from coalmine.corpus.survival.headers import TurnHeader, turn_header
 from coalmine.corpus.survival.results import SHOWN, CanarySurvival, Survival
 from coalmine.corpus.survival.rows import LossRow, loss_rows
@@ -56,15 +55,10 @@ class CopyCounter:
             form: _Form(_scored(form, reader, self.header), _holes(canaries, form, names))
             for form, names in self.forms.items()
         }
-        self.fresh()
-
-    def fresh(self) -> CopyCounter:
-        """Begin to count again, with nothing found so far; returns itself."""
         self.counts = {canary.canary_id: _CopyCounts() for canary in self.canaries}
         self.rows = self.tokens = self.tokens_in_loss = 0
         # The end of the row before.
         self.tail = b""
-        return self
 
     def add_batch(self, batch: Any) -> None:
         """Look at the rows of an example or a batch."""
@@ -87,10 +81,6 @@ class CopyCounter:
                 for canary_id in self.forms[form]:
                     self.counts[canary_id].split += 1
         self.tail = (tail + text)[-self.longest :] if self.longest else b""
-
-    def tallies(self) -> dict[str, LossTally]:
-        """The copies that are complete in one row, by canary."""
-        return {name: LossTally(one.reached, one.partly, one.masked) for name, one in self.counts.items()}
 
     def survival(self) -> Survival:
         """What was found in all rows."""

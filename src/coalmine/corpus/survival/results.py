@@ -1,4 +1,4 @@
-"""Results of the survival check, and their file, survival.json: how many copies of each canary reach the loss, and what removed others."""
+"""Results of the survival check, and their file, survival.json: how many copies of each canary reach the loss."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from coalmine.corpus.survival.causes import CAUSES, Cause, in_words
 from coalmine.records.documents import Document, Origin, SaidOfCanary
 from coalmine.records.estimate import Count
 
-SCHEMA = "coalmine.survival/1"
+SCHEMA = "coalmine.survival/2"
 # How many canaries a message names one by one.
 SHOWN = 10
 
@@ -43,8 +42,6 @@ class CanarySurvival(msgspec.Struct, frozen=True, kw_only=True):
     # Tokens that hold any part of a hole, over all copies that are whole in one row, and how many of them are in the loss.
     hole_tokens: Count = 0
     hole_tokens_in_loss: Count = 0
-    # How many copies each cause removed; empty where it was not asked.
-    removed: dict[Cause, Count] = {}
 
     @property
     def missing(self) -> int:
@@ -59,8 +56,6 @@ class CanarySurvival(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def lost_in_words(self) -> str:
         """What became of the copies that do not reach the loss."""
-        if self.removed:
-            return in_words(self.removed)
         share = 100 * (self.share_in_loss or 0.0)
         partly = (
             f"{self.partly} partly ({share:.0f}% of the secret's tokens are in the loss), "
@@ -116,12 +111,6 @@ class Survival(msgspec.Struct, frozen=True, kw_only=True):
         """Whether each canary reaches the loss as often as it was planted, and no withheld one does."""
         return all(entry.reached == entry.repetitions for entry in self.canaries)
 
-    @property
-    def removed(self) -> dict[Cause, int]:
-        """How many copies of all canaries each cause removed."""
-        totals = {cause: sum(one.removed.get(cause, 0) for one in self.canaries) for cause in CAUSES}
-        return {cause: copies for cause, copies in totals.items() if copies}
-
     def __str__(self) -> str:
         """A short summary: one line in all, one per warning, and one for each of the first canaries that lost copies."""
         planted = [entry for entry in self.canaries if entry.repetitions]
@@ -131,8 +120,6 @@ class Survival(msgspec.Struct, frozen=True, kw_only=True):
         lines = [
             f"{reached:,} of {copies:,} copies of {len(planted)} planted canaries reach the loss ({size})."
         ]
-        if self.removed:
-            lines.append(f"The other copies: {in_words(self.removed)}.")
         lines += [f"- {warning}" for warning in self.warnings]
         lost = [entry for entry in planted if entry.reached < entry.repetitions]
         lines += [
