@@ -91,6 +91,7 @@ def compare(
                 name=one.name,
                 side=one.side,
                 template=template,
+                manifest_sha256=one.exposure.manifest_sha256,
                 canaries=len(planted[one.name]),
                 exposure=medians[one.name],
                 loss=one.loss,

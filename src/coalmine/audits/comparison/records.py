@@ -60,6 +60,7 @@ class ComparedRun(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     side: str | None = None
     template: str = ""
+    manifest_sha256: str
     canaries: Positive
     # The median over planted canaries, in bits.
     exposure: Estimate
