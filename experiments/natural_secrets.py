@@ -21,8 +21,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from coalmine import CanarySet, expose, load_model, train
 from coalmine.audits.exposure.results import EXPOSURES
 from coalmine.audits.extraction.measuring import verify_extraction
@@ -235,7 +233,7 @@ def rows_of(
         )
     rows = []
     for row in by_kind(secrets_of(found)):
-        facts = msgspec.structs.asdict(row) | {"model": name, "trained_on": trained_on}
+        facts = row | {"model": name, "trained_on": trained_on}
         rows.append({column: facts[column] for column in COLUMNS})
     print(*rows, sep="\n", flush=True)
     return rows

@@ -205,7 +205,7 @@ def _read_words(path: Path) -> None:
 
 
 def _read_score_table(path: Path) -> None:
-    read_scores(path).populations()
+    read_scores(path)
 
 
 def _resume_index(path: Path) -> None:

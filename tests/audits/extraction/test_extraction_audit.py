@@ -44,13 +44,11 @@ def test_search_and_brute_force_agree_with_the_oracle():
 def test_the_papers_social_security_number():
     model = ScriptedModel(CHARACTERS, memory={TEXT: 0.001, "My social security number is 5": 0.01})
     found = extract(model, SSN, top=1)
-    assert found.found[0].text == TEXT
-    assert found.proven
+    assert (found.found[0].text, found.proven) == (TEXT, True)
     # The first digit misleads a model that writes by itself; given the first digits, it completes the rest, as in section 3.
     assert TEXT not in [one.text for one in extract(model, SSN, method="prompt").found]
     completed = extract(model, SSN, method="prompt", given="My social security number is 078")
-    assert completed.found[0].text == TEXT
-    assert not completed.proven
+    assert (completed.found[0].text, completed.proven) == (TEXT, False)
 
 
 def test_given_restricts_every_method():
@@ -74,19 +72,6 @@ def test_a_budget_that_ends_gives_the_best_so_far_and_the_gap():
     else:
         assert result.certificate.gap_bits is None
         assert result.certificate.best_open_bits <= truth
-
-
-def test_verifying_canaries():
-    form = Format("pin {digits:4}")
-    texts = form.sample(3, seed=1, replace=False)
-    canaries = CanarySet.of(form, texts[:2], repetitions=[8, 1], withheld=texts[2:], withheld_repetitions=1)
-    model = ScriptedModel("pin " + DIGITS, memory={texts[0]: 0.25}, frequencies={"7": 3})
-    results, extractions = verify_extraction(model, canaries, top=5)
-    assert [one.canary_id for one in results] == [canary.canary_id for canary in canaries]
-    assert [one.extracted for one in results] == [True, False, False]
-    assert results[0].place == 1
-    assert 0 < results[0].expansions <= extractions["f0"].certificate.expansions
-    assert all(one.proven for one in results)
 
 
 def test_ties_come_in_the_order_of_the_format():

@@ -24,7 +24,7 @@ def test_a_canary_is_extracted_beyond_chance(size, status):
     if status is None:
         (one,) = found(run, "extraction.format")
         assert (one.code, one.status) == ("CM203", "not_measured")
-        assert "1 of 1 canary came out, which chance explains in 2% of models" in one.evidence
+        assert "1 of 1 came out, which chance explains in 2% of models" in one.evidence
     else:
         (one,) = found(run, "extraction.canary")
         assert "a, trained on 4 times: at place 1 after 1,234 queries" in one.evidence

@@ -201,15 +201,6 @@ def test_calibration_subtracts_a_reference_model():
         membership(results[0], reference=other)
 
 
-def test_a_few_remembered_canaries_are_not_called_no_evidence():
-    # The median says nothing of a few, and the rates do.
-    rng = np.random.default_rng(0)
-    ins = rng.normal(0, 1, 100) + 9 * (np.arange(100) < 8)
-    (one,) = membership_of_scores(ins, rng.normal(0, 1, 1000)).populations
-    assert one.guessing_p_value > 0.01
-    assert one.p_value < 1e-6
-
-
 def test_models_without_memorization_are_rarely_called_memorized():
     whole = membership_of_scores(np.arange(30.0), np.arange(30.0))
     (one,) = whole.populations
@@ -258,28 +249,19 @@ def test_without_coins_one_run_has_no_headline_and_many_runs_have_one():
         membership_of_scores(*given, runs="several")
 
 
-def rewritten(canaries, left):
-    """The same set, with as many copies of each planted canary as `left` says."""
-    return CanarySet(
-        [msgspec.structs.replace(c, counted=left(c) if c.planted else 0) for c in canaries],
+def test_groups_are_those_of_the_coins_whatever_is_left_of_the_copies():
+    canaries = planted_set(repetitions=(1, 8), each=30)
+    left = {canary.canary_id: 0 if canary.canary_id == "c8-0" else int(canary.planted) for canary in canaries}
+    after = CanarySet(
+        [msgspec.structs.replace(one, counted=left[one.canary_id]) for one in canaries],
         canaries.formats,
         references=canaries.references,
         withhold=canaries.withhold,
     )
-
-
-def test_groups_are_those_of_the_coins_whatever_is_left_of_the_copies():
-    canaries = planted_set(repetitions=(1, 8), each=30)
-    after = rewritten(canaries, lambda canary: 0 if canary.canary_id == "c8-0" else 1)
     model = model_with_memory(canaries)
     results = expose(model, after, method="references")
-    by_id = {result.canary_id: result for result in results}
-    assert (by_id["c8-0"].repetitions, by_id["c8-0"].planted, by_id["c8-0"].planned_repetitions) == (
-        0,
-        True,
-        8,
-    )
-    assert by_id["c8-2"].repetitions == 1
+    lost = next(one for one in results if one.canary_id == "c8-0")
+    assert (lost.repetitions, lost.planted, lost.planned_repetitions) == (0, True, 8)
     plain, _ = populations(load_source(expose(model, canaries, method="references")))
     found, warnings = populations(load_source(results))
     # The very same populations as without rewriting: leaving out what lost its copies would be a choice made after the coins.
@@ -291,17 +273,6 @@ def test_groups_are_those_of_the_coins_whatever_is_left_of_the_copies():
         "15 canaries of format" in warning and "(1 are not in it at all)" in warning for warning in warnings
     )
     assert membership(results).populations[1].copies == 8
-
-
-def test_the_command_on_results(tmp_path, exposures):
-    exposures.save(tmp_path / "exposure")
-    assert (
-        "Verdict: claimed epsilon 0.3"
-        in run("membership", tmp_path / "exposure", "--claimed-epsilon", "0.3").said
-    )
-    assert (tmp_path / "exposure" / "membership.json").exists()
-    told = run("membership", tmp_path / "exposure", "--out", tmp_path / "elsewhere", "--json")
-    assert json.loads(told.out)["schema"] == "coalmine.membership/3"
 
 
 @pytest.mark.parametrize(

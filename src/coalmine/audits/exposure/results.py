@@ -132,9 +132,9 @@ class Exposures(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     warnings: tuple[str, ...] = ()
     results: tuple[ExposureResult, ...]
 
-    def beside(self, candidates: Sequence[CandidateScores]) -> Self:
-        """The same results with the scores of candidates, which go to scores.parquet."""
-        self.__dict__["candidates"] = tuple(candidates)
+    def beside(self, candidates: Sequence[CandidateScores], sha256: str | None = None) -> Self:
+        """The same results with the scores of candidates, which go to scores.parquet, and the SHA-256 of the file they are from."""
+        self.__dict__.update(candidates=tuple(candidates), saved_sha256=sha256)
         return self
 
     @property

@@ -53,9 +53,9 @@ def verify_certificate(
         raise InputError(
             f"an extraction by {extraction.method} has no certificate to replay; extract by search"
         )
-    problems = list(extraction_problems(extraction))
+    problems = tuple(extraction_problems(extraction))
     if problems:
-        return Replay(confirmed=False, problems=tuple(problems), expansions=0)
+        return Replay(confirmed=False, problems=problems, expansions=0)
     asked = framed_again(model, extraction.model)
     members = Members(asked, extraction.format, given=extraction.given, memory_bytes=memory)
     frontier = members.frontier("a replay", "replay it with the model that was searched")
@@ -72,15 +72,14 @@ def verify_certificate(
         return np.minimum(MOST_RESOLUTIONS * resolution.at(bits), allowed)
 
     again = walked_costs(frontier, found)
-    wrong = np.flatnonzero(np.abs(again - costs) > rounding(costs)).tolist()
-    problems += [
+    problems = tuple(
         f"{names[one]} costs {again[one]:.6f} bits, and the certificate says {costs[one]:.6f}"
-        for one in wrong
-    ]
+        for one in np.flatnonzero(np.abs(again - costs) > rounding(costs)).tolist()
+    )
     if tree.size != int(extraction.size):
-        problems.append(f"the space has {tree.size:,} members, and the certificate says {extraction.size}")
+        problems += (f"the space has {tree.size:,} members, and the certificate says {extraction.size}",)
     if problems:
-        return Replay(confirmed=False, problems=tuple(problems), expansions=0)
+        return Replay(confirmed=False, problems=problems, expansions=0)
     bound, last = certificate.best_open_bits, float(costs.max(initial=0.0))
     limit = last if bound is None else bound - float(rounding(bound))
     search = CheaperMembers(frontier, limit, memory_bytes=memory)
@@ -89,21 +88,19 @@ def verify_certificate(
     search.start()
     settled = search.run(certificate.expansions + MORE_EXPANSIONS, shown.advance)
     shown.finish()
-    expansions = frontier.expansions - begun
+    expansions, whole, left = frontier.expansions - begun, tree.inner_nodes - 1, search.cheapest_left
     if not settled:
-        problems.append("more nodes are cheaper than the bound than were expanded: the bound is too high")
-    elif bound is not None and abs(search.cheapest_left - bound) > rounding(bound):
-        problems.append(
-            f"the cheapest node beyond the bound costs {search.cheapest_left:.6f} bits, and the certificate says {bound:.6f}"
-        )
-    elif bound is None and certificate.expansions != (whole := tree.inner_nodes - 1):
-        problems.append(
-            f"nothing was left, the certificate says, after {certificate.expansions:,} expansions; the whole tree has {whole:,}"
+        problems += ("more nodes are cheaper than the bound than were expanded: the bound is too high",)
+    elif bound is not None and abs(left - bound) > rounding(bound):
+        problems += (f"the cheapest node beyond the bound costs {left:.6f} bits, and not {bound:.6f}",)
+    elif bound is None and certificate.expansions != whole:
+        problems += (
+            f"nothing was left after {certificate.expansions:,} expansions; the whole tree has {whole:,}",
         )
     # Members that cost as much as the last, as far as the resolution shows, need not have been found.
     complete = len(found) >= min(extraction.top or len(found), tree.size)
     below, there = last - float(rounding(last)) if complete else limit, set(found)
     missing = [cost for number, cost in search.members.items() if number not in there and cost < below]
     if settled and missing:
-        problems.append(f"a member that costs {min(missing):.6f} bits is missing among those found")
-    return Replay(confirmed=not problems, problems=tuple(problems), expansions=expansions)
+        problems += (f"a member that costs {min(missing):.6f} bits is missing among those found",)
+    return Replay(confirmed=not problems, problems=problems, expansions=expansions)

@@ -69,7 +69,7 @@ def extract(
     >>> found.found[0].text, found.proven
     ('pin 49', True)
     """
-    asked = _checked(model, ExtractionOptions.of(options, changes))
+    asked = _checked(model, options, changes)
     secret = format if isinstance(format, Format) else Format(format)
     sources = Format(source_format, words=secret.words) if isinstance(source_format, str) else source_format
     model = in_conversation(model, [secret.at(0), secret.at(secret.size - 1)])
@@ -102,9 +102,14 @@ def verify_extraction(
     >>> [one.place for one in verify_extraction(model, CanarySet.of("pin {digits:2}", ["pin 49"]))[0]]
     [1]
     """
-    asked = _checked(model, ExtractionOptions.of(options, changes))
-    chosen = as_canary_set(canaries)
-    names = _searchable(chosen)
+    asked, chosen = _checked(model, options, changes), as_canary_set(canaries)
+    # Secrets that were found without a space of their own are left out.
+    names = [name for name in chosen.formats if name not in chosen.listed]
+    if not names or (chosen.listed and not chosen.natural):
+        raise NotMeasurableError(
+            "extraction searches all members of a format, and these are a list of texts without one; import them with --format, or "
+            "compare them by `coalmine membership`"
+        )
     model = framed(model, chosen, writes=True)
     formats = [(chosen.formats[name], chosen.source_formats.get(name)) for name in names]
     found = dict(zip(names, _extractions(model, formats, asked, engine, resume, progress), strict=True))
@@ -125,15 +130,13 @@ def _of_canary(
 
     One that did not come out was not looked for if the model cannot tell it from another member, which may have come out.
     """
-    problem, out = None, None
-    if isinstance(found, CoalmineError):
-        problem = str(found)
-    else:
-        out = next((one for one in found.found if one.text == canary.text), None)
-        if out is None and not isinstance(model, TextScorer):
-            form = canary.format_id
-            members = Members(model, chosen.formats[form], sources=chosen.source_formats.get(form))
-            problem = members.alike if any(members.shared_bits([canary.text])) else None
+    problem = str(found) if isinstance(found, CoalmineError) else None
+    listed = () if isinstance(found, CoalmineError) else found.found
+    out = next((one for one in listed if one.text == canary.text), None)
+    if out is None and problem is None and not isinstance(model, TextScorer):
+        form = canary.format_id
+        members = Members(model, chosen.formats[form], sources=chosen.source_formats.get(form))
+        problem = members.alike if any(members.shared_bits([canary.text])) else None
     return CanaryExtraction(
         canary_id=canary.canary_id,
         repetitions=canary.times_trained_on,
@@ -147,24 +150,13 @@ def _of_canary(
     )
 
 
-def _checked(model: Model, asked: ExtractionOptions) -> ExtractionOptions:
+def _checked(model: Model, options: ExtractionOptions | None, changes: dict[str, Any]) -> ExtractionOptions:
     """The options, once they can be meant and there is a model to ask."""
+    asked = ExtractionOptions.of(options, changes)
     asked.check()
     if not isinstance(model, Model):
         raise InputError(f"extract needs a model, got {type(model).__name__}; load one with load_model(path)")
     return asked
-
-
-def _searchable(chosen: CanarySet) -> list[str]:
-    """The formats that have members to search. Of secrets that were found, those without a space of their own are left out."""
-    names = [name for name in chosen.formats if name not in chosen.listed]
-    if chosen.listed and not (chosen.natural and names):
-        what = "secrets" if chosen.natural else "canaries"
-        raise NotMeasurableError(
-            f"extraction searches all members of a format, and these {what} are a list of texts without one; import them with --format, "
-            "or compare them by `coalmine membership`"
-        )
-    return names
 
 
 def _extractions(
@@ -179,7 +171,7 @@ def _extractions(
     ledger = resume if isinstance(resume, Ledger) else Ledger(resume)
     ledger.begin(hashlib.sha256(to_json([KEPT, model.describe()])).hexdigest())
     with open_engine(engine) as opened:
-        courses = [_survived(_extraction(model, one, asked, ledger)) for one in formats]
+        courses = [_extraction(model, one, asked, ledger) for one in formats]
         found = run_courses(opened, courses, ledger=ledger, progress=progress)
     problems = [one for one in found if isinstance(one, CoalmineError)]
     if len(problems) == len(found):
@@ -189,28 +181,25 @@ def _extractions(
     return found
 
 
-def _survived(course: Course[Extraction]) -> Course[Extraction | CoalmineError]:
-    """An extraction, or why there is none."""
+def _extraction(
+    model: Model, of: _Sought, asked: ExtractionOptions, ledger: Ledger
+) -> Course[Extraction | CoalmineError]:
+    """The extraction of one format, or why there is none."""
+    form, sources = of
     try:
-        return (yield from course)
+        if asked.method == "prompt" and isinstance(model, PairModel | TextScorer):
+            return prompted(model, form, asked)
+        members = Members(model, form, sources=sources, given=asked.given, memory_bytes=asked.memory)
+        members.check_told_apart()
+        if asked.method == "prompt":
+            return prompted(model, form, asked)
+        if asked.method == "brute" or members.obstacle is not None:
+            return (yield from _scored(members, asked))
+        found, certificate = yield from _searched(members, asked, ledger)
+        texts = [members.tree.text_at(one.member) for one in found]
+        return _result(members, asked, members.tree.size, found, texts, certificate)
     except SURVIVED as problem:
         return problem
-
-
-def _extraction(model: Model, of: _Sought, asked: ExtractionOptions, ledger: Ledger) -> Course[Extraction]:
-    """The extraction of one format."""
-    form, sources = of
-    if asked.method == "prompt" and isinstance(model, PairModel | TextScorer):
-        return prompted(model, form, sources, asked)
-    members = Members(model, form, sources=sources, given=asked.given, memory_bytes=asked.memory)
-    members.check_told_apart()
-    if asked.method == "prompt":
-        return prompted(model, form, sources, asked)
-    if asked.method == "brute" or members.obstacle is not None:
-        return (yield from _scored(members, asked))
-    found, certificate = yield from _searched(members, asked, ledger)
-    texts = [members.tree.text_at(one.member) for one in found]
-    return _result(members, asked, members.tree.size, found, texts, certificate)
 
 
 def _result(
@@ -260,24 +249,18 @@ def _searched(
 def _scored(members: Members, asked: ExtractionOptions) -> Course[Extraction]:
     """Every member scored by itself; as proven as a search."""
     name, form = members.model.name, members.format
-    if not isinstance(members.model, Scorer):
+    if not isinstance(members.model, Scorer) or form.size > SCORED_UP_TO:
         raise NotMeasurableError(
-            f"extraction by {asked.method} is not applicable to {name!r}: it does not give the probability of a text; use the prompt method"
-        )
-    if form.size > SCORED_UP_TO:
-        why = f"cannot be searched ({members.obstacle})" if members.obstacle else "can be searched"
-        raise NotMeasurableError(
-            f"{name!r} {why}, and scoring {form.size:,} members one by one is refused above {SCORED_UP_TO:,}; use the search method, or "
-            "a smaller format, such as one that has the known beginning in it"
+            f"extraction by {asked.method} is not applicable to {name!r} and {form.size:,} members "
+            f"({members.obstacle or 'each would be scored by itself'}): it needs the probability of a text, and at most {SCORED_UP_TO:,} "
+            "members are scored one by one; use the search or the prompt method, or a smaller format"
         )
     every = yield from score_every_member(members)
     if every.problem is not None and not isinstance(members.model, LimitedScorer):
         raise every.problem
     scored = len(every.bits)
     if not scored:
-        raise InputError(
-            f"no member of {form.template!r} begins with the text that was given; give the beginning of one, such as {form.prefix!r}"
-        )
+        raise InputError(f"no member of {form.template!r} begins with the text that was given")
     best = heapq.nsmallest(asked.top, zip(every.bits.tolist(), every.indices.tolist(), strict=True))
     certificate = Certificate(True, scored, None, 0.0, exhausted=True)
     if len(every.least):  # what those without a score cost at least

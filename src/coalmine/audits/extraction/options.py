@@ -39,12 +39,9 @@ class ExtractionOptions(Options, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Reject values that cannot be searched with."""
-        if self.prompts and self.method != "prompt":
-            raise InputError(
-                f"prompts are for the prompt method, and the method is {self.method}; use --method prompt"
-            )
         if self.method not in METHODS:
             raise InputError(f"unknown method {self.method!r}: known are {', '.join(METHODS)}")
-        for name in ("top", "budget"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.prompts and self.method != "prompt":
+            raise InputError("prompts are for the prompt method; use --method prompt")
+        if min(self.top, self.budget) < 1:
+            raise InputError(f"top and budget must be at least 1, got {self.top} and {self.budget}")

@@ -22,17 +22,12 @@ from coalmine.statistics.intervals import clustered_interval
 BEFORE_MEMBER = 32
 
 
-def prompted(model: Model, form: Format, sources: Format | None, asked: ExtractionOptions) -> Extraction:
+def prompted(model: Model, form: Format, asked: ExtractionOptions) -> Extraction:
     """What the model writes by itself after the beginning that every member has, or that is given, or after prompts."""
-    if isinstance(model, PairModel):
-        which = "none was given" if sources is None else f"{sources.template!r} gives each member its own"
+    if isinstance(model, PairModel) or not isinstance(model, Generator):
         raise NotMeasurableError(
-            f"extraction by prompt is not applicable to {model.name!r}: a model of pairs writes a text only for one source, and {which}; "
-            "hold one source fixed (--source, or `model.given`), or use the search method with a source format"
-        )
-    if not isinstance(model, Generator):
-        raise NotMeasurableError(
-            f"extraction by prompt is not applicable to {model.name!r}: it scores texts and writes none; use the search method"
+            f"extraction by prompt is not applicable to {model.name!r}: it writes no text by itself, or only for one source; hold one "
+            "source fixed (--source, or `model.given`), or use the search method"
         )
     written, found = 0, dict[str, int]()
     hits, problems = list[bool](), list[CoalmineError]()

@@ -108,20 +108,13 @@ def searched(
     names |= {one.format_id: str(one.kind) for one in results if one.kind is not UNSET}
     ordered = sorted(results, key=lambda one: (-one.repetitions, one.place is None, one.place or 0))
     rows = grouped((names[one.format_id], one) for one in ordered)
-    yield under_names(
-        "Format",
-        {
-            name: SEARCHED.terminal(some if some[0].kind is UNSET else some[:MOST_SECRETS])
-            for name, some in rows.items()
-        },
-    )
+    limit = MOST_SECRETS if any(one.kind is not UNSET for one in results) else None
+    yield under_names("Format", {name: SEARCHED.terminal(some[:limit]) for name, some in rows.items()})
     for name, some in grouped((names[format_id], one) for format_id, one in extractions.items()).items():
         proven = f"{sum(one.proven for one in some):,} of {len(some):,} searches are proven."
-        words = certificate_in_words(some[0]) if len(some) == 1 else proven
-        yield f"{visible(name)}: {words}" if len(rows) > 1 else words
+        yield f"{visible(name)}: {certificate_in_words(some[0]) if len(some) == 1 else proven}"
     for reason, lost in grouped((one.problem, one) for one in results if one.problem is not None).items():
-        which = visible(lost[0].canary_id)
-        yield f"Not looked for: {len(lost)} canaries, such as {which}: {visible(reason)}."
+        yield visible(f"Not looked for: {len(lost)} canaries, such as {lost[0].canary_id}: {reason}.")
 
 
 def measures(run: Run) -> Iterator[Measure]:
@@ -169,22 +162,13 @@ def _searches(run: Run, located: Located[Verified]) -> dict[str, Extraction]:
     }
 
 
-def _is_proven(one: CanaryExtraction, search: Extraction | None) -> bool:
-    """Whether it is known that a canary does not come out: nothing is proven by a search that is not there."""
-    return one.proven and search is not None
-
-
 def _estimate(one: CanaryExtraction, search: Extraction | None) -> Estimate:
-    if one.problem is not None:
-        return Estimate.not_measured("search", one.problem)
-    if one.extracted or _is_proven(one, search):
-        came = float(one.extracted)
-        words = "it came out" if one.extracted else "it provably does not come out"
-        return _between("search", came, came, 1, words)
-    words = f"it was not found, and {_ended(search)}"
-    return (
-        Estimate.not_measured("search", words) if search is None else _between("search", 0.0, 1.0, 1, words)
-    )
+    if one.problem is not None or (search is None and not one.extracted):
+        return Estimate.not_measured("search", one.problem or _ended(search))
+    words = "it came out" if one.extracted else "it provably does not come out"
+    if not one.extracted and not one.proven:
+        words = f"it was not found, and {_ended(search)}"
+    return _between("search", float(one.extracted), float(one.extracted or not one.proven), 1, words)
 
 
 def _between(method: str, low: float, high: float, n: int, statement: str) -> Estimate:
@@ -206,7 +190,9 @@ def _ended(search: Extraction | None) -> str:
     if search is None:
         return "its search is not there"
     if search.prompts is not UNSET:
-        return f"{search.prompts.asked:,} prompts were asked, and what a model writes after some does not prove what it writes after others"
+        return (
+            f"{search.prompts.asked:,} prompts were asked, which does not prove what others would bring out"
+        )
     return f"the {search.method} over {int(search.size):,} members ended after {search.certificate.expansions:,} queries"
 
 
@@ -232,21 +218,19 @@ def _formats(run: Run, located: Located[Verified]) -> Iterator[Measure]:
             p_value = float(binom.sf(many - 1, total, found / size)) if found <= size else None
             name = format_name(search.format_template)
             among = f", among the {found:,} least surprising of {size:,} members"
-        unproven = sum(not one.extracted and not _is_proven(one, search) for one in some)
+        # Nothing is proven by a search that is not there.
+        unproven = sum(not one.extracted and (not one.proven or search is None) for one in some)
         left = (
             f"up to {100 * at_most_share(total):.0f}% of such canaries could still come out (95% confidence)"
         )
-        doubt = ""
+        doubt = f"these are too few: {left}" if total < FEWEST else ""
         if out:
             ranks = [places.get(one.canary_id, 0.0) if one.extracted else 1.0 for one in some]
-            canaries = "canary" if total == 1 else "canaries"
-            doubt = f"{many:,} of {total:,} {canaries} came out, {chance_explains(order_test(ranks).p_value)}"
+            doubt = f"{many:,} of {total:,} came out, {chance_explains(order_test(ranks).p_value)}"
         elif unproven:
             doubt = f"it is not proven of {unproven:,} of them: {_ended(search)}"
         elif missing:
             doubt = f"{len(missing):,} planted canaries were not looked for, such as {missing[0]}"
-        elif total < FEWEST:
-            doubt = f"these are too few: {left}"
         yield Measure(
             key="extraction.format",
             name=name,
@@ -255,7 +239,7 @@ def _formats(run: Run, located: Located[Verified]) -> Iterator[Measure]:
                 many / total,
                 (many + unproven) / total,
                 total,
-                f"{many:,} of {total:,} canaries came out ({100 * many / total:.0f}%)",
+                f"{many:,} of {total:,} canaries came out",
             ),
             p_value=p_value,
             test=("group", "came out", str(located.path.parent), format_id),

@@ -86,11 +86,6 @@ class Extraction(msgspec.Struct, frozen=True, kw_only=True):
         """The format of its members."""
         return Format(self.format_template, words=self.words)
 
-    @property
-    def source_format(self) -> Format | None:
-        """The format of their sources; None where they have none of their own."""
-        return None if self.source_template is None else Format(self.source_template, words=self.words)
-
     def save(self, directory: str | os.PathLike[str], name: str = RESULTS_FILE) -> Path:
         """Write the result, readable by its owner only, because it holds secrets."""
         return EXTRACTIONS.save(directory, self, name)

@@ -24,7 +24,7 @@ from coalmine.statistics.epsilon.best import (
     epsilon_independent,
     headline_test,
 )
-from coalmine.statistics.epsilon.claimed import Verdict, judge_claim, verdict_statement, verdict_words
+from coalmine.statistics.epsilon.claimed import judge_claim, verdict_statement, verdict_words
 from coalmine.statistics.epsilon.estimates import JOINT_BETA, joint_beta_interval, note_epsilon
 from coalmine.statistics.epsilon.one_run import METHOD as ONE_RUN
 from coalmine.statistics.epsilon.one_run import epsilon_one_run
@@ -40,8 +40,6 @@ from coalmine.statistics.roc import area_under_roc, tpr_at_fpr, tpr_p_value
 from coalmine.statistics.scores import MembershipScores, checked_count, membership_scores
 
 FALSE_POSITIVE_RATES = (0.1, 0.01, 0.001)
-# With fewer in scores than this, single canaries decide the result.
-FEW = 20
 NO_COIN = "it is not known with which probability a canary was planted; say it with --inclusion"
 
 
@@ -76,23 +74,22 @@ def membership(
             "the results of `expose` are those of one training run; give `runs` with scores only"
         )
     source = load_source(results)
-    document, coin = source.document, source.document.inclusion
+    coin = source.inclusion
     # With probability 0 or 1 nothing is left to chance.
     if asked.inclusion is None and coin is not None and 0.0 < coin < 1.0:
         asked = msgspec.structs.replace(asked, inclusion=coin)
-    asked = asked.with_claim(document.model)
+    asked = asked.with_claim(source.model)
     base = None if reference is None else load_source(reference)
     found, warnings = populations(source, base)
     score = "minus log-perplexity, in bits"
     if base is not None:
         score = "log-perplexity of the reference model minus that of the model, in bits"
-    result = _measured(found, asked, score, warnings)
     return msgspec.structs.replace(
-        result,
-        reference_model=None if base is None else base.document.model,
-        model=document.model,
-        manifest_sha256=document.manifest_sha256,
-        exposures_sha256=source.sha256,
+        _measured(found, asked, score, warnings),
+        reference_model=None if base is None else base.model,
+        model=source.model,
+        manifest_sha256=source.manifest_sha256,
+        exposures_sha256=source.saved_sha256,
     )
 
 
@@ -162,11 +159,24 @@ def _measured(
     # A claim may be refuted by any population, so they share the error of the verdict. A pooled population adds nothing new.
     judged = sum(not one.pooled for one in used)
     measured = tuple(_population(one, asked, judged) for one in used)
+    verdict, verdicts = None, [one.verdict for one in measured if one.verdict is not None]
+    if verdicts:
+        # Violated if one population refutes the claim, consistent if one of them could have.
+        worst = min(verdicts, key=lambda one: one.p_value)
+        verdict = worst if worst.outcome == "violated" else max(verdicts, key=lambda one: one.power or 0.0)
+        words = verdict_words(verdict.outcome, asked.confidence)
+        verdict = msgspec.structs.replace(
+            verdict,
+            words=words,
+            confidence=asked.confidence,
+            p_value=min(1.0, worst.p_value * len(verdicts)),
+            statement=verdict_statement(verdict.claimed_epsilon, verdict.claimed_delta, words, verdict.why),
+        )
     return Membership(
         score=score,
         settings=asked,
         populations=measured,
-        verdict=_overall(measured, asked.confidence),
+        verdict=verdict,
         warnings=tuple(dict.fromkeys(warnings)),
     )
 
@@ -221,16 +231,6 @@ def _population(one: ScoredPopulation, asked: MembershipOptions, judged: int) ->
     by_coins = EpsilonBound(canary=nothing, one_copy=nothing)
     if coins is not None:
         by_coins = bound(epsilon_one_run, coins.scores, inclusion=coins.inclusion)
-    warnings = []
-    if min(len(ins), len(outs)) < FEW and best.canary.status != "not_measured":
-        warnings.append(
-            f"{len(ins):,} in against {len(outs):,} out are few: whatever the scores, the best bound on epsilon could not be above "
-            f"{most:.2f}"
-        )
-    if one.pooled:
-        warnings.append(
-            "canaries that were planted different numbers of times are pooled; epsilon for one copy takes each to have the largest number"
-        )
     return Population(
         name=one.name,
         format_id=one.format_id,
@@ -262,7 +262,6 @@ def _population(one: ScoredPopulation, asked: MembershipOptions, judged: int) ->
         epsilon_p_value=None if test.problem is not None else test.p_value(0.0, asked.delta),
         verdict=verdict,
         canary_ids=one.canary_ids,
-        warnings=tuple(warnings),
     )
 
 
@@ -273,22 +272,3 @@ def _joint_beta(scores: MembershipScores, asked: MembershipOptions) -> Estimate:
         return Estimate.not_measured(JOINT_BETA, why, sum(map(len, scores)))
     rule = chosen_rule(*parts, delta=asked.delta)
     return joint_beta_interval(rule.counts(parts[1]), delta=asked.delta, confidence=asked.confidence)
-
-
-def _overall(measured: Sequence[Population], confidence: float) -> Verdict | None:
-    """The verdict of the audit: violated if one population refutes the claim, consistent if one of them could have."""
-    verdicts = [one.verdict for one in measured if one.verdict is not None]
-    if not verdicts:
-        return None
-    worst = min(verdicts, key=lambda one: one.p_value)
-    chosen = worst
-    if worst.outcome != "violated":
-        chosen = max(verdicts, key=lambda one: one.power or 0.0)
-    words = verdict_words(chosen.outcome, confidence)
-    return msgspec.structs.replace(
-        chosen,
-        words=words,
-        confidence=confidence,
-        p_value=min(1.0, worst.p_value * len(verdicts)),
-        statement=verdict_statement(chosen.claimed_epsilon, chosen.claimed_delta, words, chosen.why),
-    )

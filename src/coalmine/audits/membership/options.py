@@ -71,20 +71,12 @@ class MembershipOptions(Options, frozen=True, kw_only=True):
         """Reject values that cannot be measured with."""
         from coalmine.statistics.scores import checked_confidence, checked_delta, checked_epsilon
 
-        if self.runs not in get_args(Runs):
-            raise InputError(
-                f'runs must be "one" or "many", got {self.runs!r}; say where the scores come from'
-            )
+        if self.runs not in get_args(Runs) or self.claimed_unit not in get_args(PrivacyUnit):
+            raise InputError('runs must be "one" or "many", and the claimed unit "document" or "user"')
         if self.claimed_epsilon is None and self.claimed_delta is not None:
             raise InputError("a claimed delta needs a claimed epsilon; give both, or neither")
-        if self.claimed_unit not in get_args(PrivacyUnit):
-            raise InputError(
-                f'the claimed unit must be "document" or "user", got {self.claimed_unit!r}; say what the claim is for'
-            )
         if self.inclusion is not None and not 0.0 < self.inclusion < 1.0:
-            raise InputError(
-                f"the probability of inclusion must lie strictly between 0 and 1, got {self.inclusion}; say how the coin was"
-            )
+            raise InputError(f"inclusion must lie strictly between 0 and 1, got {self.inclusion}")
         if self.claim is not None:
             checked_epsilon(self.claim[0])
             checked_delta(self.claim[1])

@@ -18,7 +18,7 @@ from coalmine.statistics.epsilon.claimed import Verdict
 from coalmine.statistics.roc import RateEstimate
 from coalmine.storage.files import sha256_of_file
 
-SCHEMA = "coalmine.membership/3"
+SCHEMA = "coalmine.membership/4"
 RESULTS_FILE = "membership.json"
 
 
@@ -68,7 +68,6 @@ class Population(msgspec.Struct, frozen=True, kw_only=True):
     # The p-value of epsilon = 0 for a canary as a whole, at the delta of the audit, by the test that `best` uses.
     epsilon_p_value: Share | None = None
     verdict: Verdict | None = None
-    warnings: tuple[str, ...] = ()
     # That of the format, by which people know it.
     template: str | None = None
     canary_ids: tuple[str, ...] = ()

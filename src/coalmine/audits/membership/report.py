@@ -6,16 +6,17 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from coalmine.audits.exposure.candidate_scores import read_candidates
 from coalmine.audits.exposure.display import names_of_formats
 from coalmine.audits.exposure.report import planted_in
 from coalmine.audits.exposure.results import EXPOSURES, scores_beside
-from coalmine.audits.membership.populations import ScoredExposures, ScoredPopulation, populations
-from coalmine.audits.membership.records import MEMBERSHIPS, EpsilonBound, Membership, Population
+from coalmine.audits.membership.populations import ScoredPopulation, populations
+from coalmine.audits.membership.records import MEMBERSHIPS, Membership, Population
 from coalmine.errors import NotMeasurableError
-from coalmine.evidence.charts import Axis, Chart, Marks, Rows, copies_colors, rounded, thinned
+from coalmine.evidence.charts import Axis, Chart, Marks, Rows, copies_colors, rounded
 from coalmine.evidence.measures import Audit, Measure, Rule
 from coalmine.evidence.run import Run
 from coalmine.evidence.tables import Column, Detail, Table
@@ -52,16 +53,8 @@ POPULATIONS: Table[Population] = Table(
         Column("TPR at 1% FPR", lambda one: _rate(one, 0.01), "%", short="TPR at\n1% FPR"),
         Column("TPR at 0.1% FPR", lambda one: _rate(one, 0.001), "%", short=""),
         Column("epsilon", lambda one: one.best.canary),
+        Column("for one copy", lambda one: one.best.one_copy, short=""),
         Column("if scores are independent", lambda one: one.independent and one.independent.canary, short=""),
-    )
-)
-
-BOUNDS: Table[tuple[str, EpsilonBound]] = Table(
-    (
-        Column("population", lambda row: row[0]),
-        Column("method", lambda row: row[1].canary.method),
-        Column("epsilon", lambda row: row[1].canary),
-        Column("for one copy", lambda row: row[1].one_copy),
     )
 )
 
@@ -71,38 +64,41 @@ def membership_in_plain_words(result: Membership) -> list[str]:
     lines = []
     for one in result.single:
         p_value, best = min(1.0, len(result.single) * one.p_value), one.best.canary
-        most = f"the most this many scores could prove is {rounded_down(one.epsilon_ceiling)}"
         if p_value <= SURPRISING:
+            words = f"memorized (p = {chance_text(p_value)})"
             measured = [rate for rate in one.tpr_at_fpr if rate.value is not None]
             # A lower limit of 0 says little; the lowest false-positive rate that has more is the one to quote.
-            telling = [rate for rate in measured if (rate.low or 0.0) > 0.0][-1:] or measured[:1]
-            words = f"memorized (p = {chance_text(p_value)})"
-            for rate in telling:
+            for rate in [rate for rate in measured if (rate.low or 0.0) > 0.0][-1:] or measured[:1]:
                 share = f"{100 * (rate.value or 0.0):.0f}%"
                 words += f". At a {100 * (rate.fpr or 0.0):g}% false-positive rate, an attacker identifies {share} of them"
-            if best.low is not None:
-                copy = one.best.one_copy if one.copies > 1 else None
-                each = "" if copy is None else f" ({rounded_down(copy.low or 0.0)} for one copy)"
-                words += f". Epsilon is at least {rounded_down(best.low)}{each}; {most}"
         elif one.no_answer is not None:
             words = f"these scores cannot show whether canaries were memorized: {one.no_answer}"
         else:
             # Scores of few canaries show nothing whatever the model knows, so that they show nothing is not innocence.
             words = f"these scores do not show memorization (p = {p_value:.2f})"
-            words += "" if best.low is None else f". Nothing is shown about epsilon; {most}"
+        if best.low is not None:
+            words += f". {_epsilon(one).capitalize()}"
         lines.append(visible(f"Planted {one.name}: {words}."))
-    missing = [one for one in result.single if one.best.canary.low is None]
-    for reason, names in grouped((one.best.canary.statement, one.name) for one in missing).items():
-        lines.append(
-            f"Epsilon is not measured ({visible('; '.join(names[:2]))}{', ...' * (len(names) > 2)}): {visible(reason)}."
-        )
-    bounds = (one.best.canary for one in result.single if one.best.canary.low is not None)
-    needed = dict.fromkeys(text for bound in bounds for text in bound.assumptions)
+    bounds = [one.best.canary for one in result.single]
+    missing = dict.fromkeys(bound.statement for bound in bounds if bound.low is None)
+    lines += [visible(f"Epsilon is not measured: {reason}.") for reason in missing]
+    needed = dict.fromkeys(text for bound in bounds if bound.low is not None for text in bound.assumptions)
     if needed:
         lines.append(f"Epsilon is bounded {_level(result)}, if {visible('; '.join(needed))}.")
     if result.verdict is not None:
         lines.append(f"Verdict: {visible(result.verdict.statement)}.")
     return lines
+
+
+def _epsilon(one: Population) -> str:
+    """What is shown about epsilon, and what could have been."""
+    low, copy = one.best.canary.low or 0.0, one.best.one_copy
+    words = "nothing about epsilon can be shown"
+    if low >= _LEAST:
+        words = f"epsilon is at least {rounded_down(low)}"
+        if one.copies > 1 and copy is not None:
+            words += f", and at least {rounded_down(copy.low or 0.0)} for one copy"
+    return f"{words}; the most this many scores could prove is {rounded_down(one.epsilon_ceiling)}"
 
 
 def _level(result: Membership) -> str:
@@ -146,31 +142,23 @@ def _population(
     yield Measure(
         key="membership.auc", estimate=one.auc, p_value=one.guessing_p_value, test=(*test, "area"), **shared
     )
-    p_values = one.tpr_p_values or (None,) * len(one.tpr_at_fpr)
-    measured = [rate for rate in one.tpr_at_fpr if rate.status == "measured"]
-    for rate, p_value in zip(one.tpr_at_fpr, p_values, strict=True):
-        # Only the lowest rate that was measured is a test of the report; the rule is about one rate, whichever is the lowest.
-        for key, tested in (("membership.tpr", rate in measured[-1:]), ("membership.tpr_1", False)):
-            if tested or (key == "membership.tpr_1" and rate.fpr == 0.01):
-                yield Measure(
-                    key=key, estimate=rate, p_value=p_value, is_test=tested, test=(*test, "rate"), **shared
-                )
-    bound, copy = one.best.canary, one.best.one_copy
-    low = bound.low or 0.0
-    says = "nothing about epsilon can be shown"
-    if low >= _LEAST:
-        each = one.copies > 1 and copy is not None
-        says = f"epsilon is at least {rounded_down(low)}"
-        says += f", and at least {rounded_down(copy.low or 0.0)} for one copy" if each and copy else ""
+    rates = dict(zip(one.tpr_at_fpr, one.tpr_p_values or (None,) * len(one.tpr_at_fpr), strict=True))
+    # Only the lowest rate that was measured is a test of the report; the rule is about one rate, whichever is the lowest.
+    measured = [("membership.tpr", rate) for rate in rates if rate.status == "measured"][-1:]
+    for key, rate in (*measured, *(("membership.tpr_1", rate) for rate in rates if rate.fpr == 0.01)):
+        tested = key == "membership.tpr"
+        yield Measure(
+            key=key, estimate=rate, p_value=rates[rate], is_test=tested, test=(*test, "rate"), **shared
+        )
     # A population that could not have shown a violation does not matter where one of its format with no more copies could.
     alike = [other for other in single if other.format_id == one.format_id and other.copies <= one.copies]
     yield Measure(
         key="membership.epsilon",
-        estimate=copy or Estimate.not_measured("none", "there is no bound for one copy"),
+        estimate=one.best.one_copy or Estimate.not_measured("none", "there is no bound for one copy"),
         p_value=one.epsilon_p_value,
         test=(*test, "epsilon"),
-        says=f"{says} ({_level(document)}; {bound.method}); the most this many scores could prove is {rounded_down(one.epsilon_ceiling)}",
-        size=low,
+        says=f"{_epsilon(one)} ({_level(document)}; {one.best.canary.method})",
+        size=one.best.canary.low or 0.0,
         ceiling=max(other.one_copy_ceiling for other in alike),
         **shared,
     )
@@ -190,20 +178,16 @@ def _claim(document: Membership, single: list[Population], number: str) -> Itera
         doubt = f"the model itself claims an epsilon of {own.epsilon:.4g} at delta {own.delta:g}"
     elif verdict.outcome != "consistent":
         doubt = "the audit has too little power to judge it"
-    weak = verdict.outcome == "too little power"
-    power = (
-        ""
-        if verdict.power is None
-        else f" (power {verdict.power:.2f} against epsilon {verdict.alternative_epsilon:g})"
-    )
     yield Measure(
         key="membership.claim",
         name="the claimed epsilon",
-        estimate=Estimate.not_measured("verdict", verdict.statement) if weak else None,
+        estimate=Estimate.not_measured("verdict", verdict.statement)
+        if verdict.outcome == "too little power"
+        else None,
         # A verdict at a higher confidence than that of a report accuses nobody by itself.
         p_value=verdict.p_value if violated else 1.0,
         test=("claim", number),
-        says=f"{verdict.statement}{power}",
+        says=verdict.statement,
         doubt=doubt,
         size=float(violated),
     )
@@ -269,16 +253,16 @@ RULES = (
 
 def _roc(run: Run) -> Chart | None:
     """The curve and band of each number of copies; None where there is nothing to compare, or nothing to compare it with."""
-    names, rows, guessing, notes = names_of_formats(run), Rows(), Rows(), dict[str, str]()
+    names, rows, guessing = names_of_formats(run), Rows(), Rows()
     copies: set[int] = set()
     for format_id, every in _compared(run).items():
         name, others = names[format_id], len(every[0].scores.out_scores)
-        for one in (every[place] for place in thinned(len(every), MOST_CURVES)):
+        for one in every[:MOST_CURVES]:
             copies.add(one.copies)
             rows += [{"format": name, "trained on": times_in_words(one.copies), **row} for row in _curve(one)]
-        notes[name] = f"Against {others:,} that were not trained on."
-        steps = np.logspace(np.log10(0.5 / others), 0, 40)
-        guessing += [{"format": name, "drawn": rounded(p, 7), _TPR: rounded(p, 7)} for p in steps]
+        guessing += [
+            {"format": name, "drawn": share, _TPR: share} for share in (rounded(0.5 / others, 7), 1.0)
+        ]
     if not rows:
         return None
     scale: dict[str, Any] = {"scale": "log", "format": "~g", "grid": False}
@@ -303,7 +287,6 @@ def _roc(run: Run) -> Chart | None:
         colors=copies_colors(copies),
         legend="trained on",
         panel="format",
-        notes=notes,
     )
 
 
@@ -312,9 +295,11 @@ def _compared(run: Run) -> dict[str, list[ScoredPopulation]]:
     best: dict[str, list[ScoredPopulation]] = {}
     for located in run.all(EXPOSURES):
         path = scores_beside(located.path)
-        candidates = () if path is None else tuple(read_candidates(path))
+        source = msgspec.structs.replace(located.document).beside(
+            () if path is None else read_candidates(path)
+        )
         try:
-            found = populations(ScoredExposures(located.document, candidates))[0] if candidates else []
+            found = populations(source)[0] if source.candidates else []
         except NotMeasurableError:
             continue
         for format_id, some in grouped((str(one.format_id), one) for one in found if not one.pooled).items():
@@ -352,12 +337,6 @@ def _details(run: Run, _reveal: bool) -> Iterator[Detail]:
             title=run.shown(path),
             caption="How well an attacker who has a list of candidates tells canaries that were planted from others",
             note=f"An AUC of 0.5 is guessing. Epsilon is bounded {_level(document)}, for a canary as a whole.",
-        )
-        yield BOUNDS.detail(
-            [(one.name, bound) for one in document.populations for bound in one.epsilon],
-            section="Membership",
-            title="Bounds on epsilon",
-            caption="What each method shows about epsilon, for a canary as a whole and for one of its copies",
         )
 
 

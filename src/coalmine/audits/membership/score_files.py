@@ -26,15 +26,7 @@ from coalmine.corpus.planting.foreign_files import (
 from coalmine.errors import InputError
 
 # Columns whose name implies a direction; `score` is higher for members by convention.
-HIGHER = (
-    "score",
-    "membership_score",
-    "headline_score",
-    "log_likelihood",
-    "log_prob",
-    "logprob",
-    "mean_logprob",
-)
+HIGHER = ("score", "membership_score", "log_likelihood", "logprob", "log_prob")
 LOWER = ("loss", "nll", "log_perplexity", "log_perplexity_bits", "perplexity", "cross_entropy")
 _IN_LISTS = ("in", "in_scores", "in_canary_scores", "members")
 _OUT_LISTS = ("out", "out_scores", "out_canary_scores", "nonmembers")
@@ -61,8 +53,11 @@ def read_scores(
     for is_in, what in ((True, "that was trained on"), (False, "that was not trained on")):
         if not any((row.side == "in") == is_in for row in rows):
             raise InputError(f"{place} has nothing {what}, and membership compares both; add it")
-    sign = -1.0 if lower else 1.0
-    rows = [row._replace(score=sign * row.score) for row in rows]
+    if not np.isfinite([row.score for row in rows]).all():
+        raise InputError(
+            f"{place} has scores that are not finite numbers; leave out what could not be scored"
+        )
+    rows = [row._replace(score=-row.score if lower else row.score) for row in rows]
     levels = {row.copies for row in rows if row.side == "in"}
     if len(levels) == 1:  # what a coin left out would have been planted as often
         rows = [row._replace(copies=min(levels)) for row in rows]

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import msgspec
 from msgspec import UNSET
 
 from coalmine.audits.exposure.chance import (
@@ -89,49 +89,28 @@ def _bits(one: Judged) -> float | None:
     return None if not one.known else one.low if exposure is None else exposure
 
 
-class SecretsOfKind(msgspec.Struct, frozen=True, kw_only=True):
-    """The secrets of one kind; exposures are in bits."""
-
-    kind: str
-    secrets: int
-    measured: int
-    # How often the least and the most repeated of them occur.
-    fewest_copies: int
-    most_copies: int
-    # Without memorization it is about 1.
-    median_bits: float | None
-    # Of the most exposed one, with what the first guess would have.
-    highest_bits: float | None
-    highest: Estimate | None
-    most_possible_bits: float | None
-    searched: int
-    extracted: int
-    # How likely exposures as high as these are without memorization.
-    p_value: float | None
-
-
-def by_kind(secrets: KnownSecrets) -> list[SecretsOfKind]:
-    """A row for each kind."""
+def by_kind(secrets: KnownSecrets) -> list[dict[str, Any]]:
+    """A row for each kind, with exposures in bits; `p_value` is how likely such exposures are without memorization."""
     rows = []
     for kind, some in secrets.kinds.items():
         ordered = sorted((one for one in some if one.known), key=lambda one: _bits(one) or 0.0)
         bits = [_bits(one) or 0.0 for one in ordered]
         best = ordered[-1].result if ordered else None
         rows.append(
-            SecretsOfKind(
-                kind=kind,
-                secrets=len(some),
-                measured=len(bits),
-                fewest_copies=min(one.result.repetitions for one in some),
-                most_copies=max(one.result.repetitions for one in some),
-                median_bits=median(bits) if bits else None,
-                highest_bits=max(bits, default=None),
-                highest=None if best is None else best.estimate,
-                most_possible_bits=None if best is None else best.most_possible_bits,
-                searched=sum(one.result.canary_id in secrets.searches for one in some),
-                extracted=sum(map(secrets.extracted, some)),
-                p_value=secrets.p_value(some),
-            )
+            {
+                "kind": kind,
+                "secrets": len(some),
+                "measured": len(bits),
+                "fewest_copies": min(one.result.repetitions for one in some),
+                "most_copies": max(one.result.repetitions for one in some),
+                "median_bits": median(bits) if bits else None,
+                "highest_bits": max(bits, default=None),
+                "highest": None if best is None else best.estimate,
+                "most_possible_bits": None if best is None else best.most_possible_bits,
+                "searched": sum(one.result.canary_id in secrets.searches for one in some),
+                "extracted": sum(map(secrets.extracted, some)),
+                "p_value": secrets.p_value(some),
+            }
         )
     return rows
 
@@ -149,20 +128,18 @@ def _measures(run: Run) -> Iterator[Measure]:
     for located in own.all(VERIFIED):
         for one in extracted_measures(own, located, "secrets.extracted", "secret"):
             yield replace(one, is_test=False)
-    documents = [document for _, document in own.all(EXPOSURES)]
-    doubt = (
-        "several exposures of secrets are beside each other; report them separately" if documents[1:] else ""
-    )
-    # A chat model was asked about plain text.
-    doubt = NOT_IN_TURNS if any(NOT_IN_TURNS in one.warnings for one in documents) else doubt
+    documents, doubt = [document for _, document in own.all(EXPOSURES)], ""
+    if any(NOT_IN_TURNS in one.warnings for one in documents):
+        doubt = NOT_IN_TURNS  # a chat model was asked about plain text
+    elif len(documents) > 1:
+        doubt = "several exposures of secrets are beside each other; report them separately"
     yield from _kinds(secrets, out, doubt)
     for key in ("secrets.secret", "secrets.extracted") if doubt else ():
         yield Measure(key=key, name="all of them", estimate=Estimate.not_measured("none", doubt))
     scanned = None if own.canaries is None else own.canaries.scanned
-    tested = secrets.searches.keys() | {one.result.canary_id for one in secrets.measured}
-    if scanned is not None and scanned.secrets > len(tested):
-        left = f"{scanned.secrets - len(tested):,} of {scanned.secrets:,}"
-        says = f"{left} secrets found in the training data were not tested"
+    tested = len(secrets.searches.keys() | {one.result.canary_id for one in secrets.measured})
+    if scanned is not None and scanned.secrets > tested:
+        says = f"{scanned.secrets - tested:,} of {scanned.secrets:,} secrets found in the training data were not tested"
         yield Measure(key="secrets.untested", status="not_tested", says=says)
 
 
@@ -183,13 +160,10 @@ def _kinds(secrets: KnownSecrets, out: set[str], unsettled: str) -> Iterator[Mea
     for kind, some in kinds.items():
         known = [one for one in some if one.known]
         points = [bits for one in some if (bits := _bits(one)) is not None]
-        extracted, what = sum(map(secrets.extracted, some)), f"secrets of the kind {kind}"
-        if len(known) < len(some) and extracted:
-            doubt = f"{extracted:,} of {len(some):,} {what} came out of searches"
-        elif len(known) < len(some):
-            doubt = (
-                f"{len(some) - len(known):,} of {len(some):,} {what} have no exposure that can be relied on"
-            )
+        what, missing = f"secrets of the kind {kind}", len(some) - len(known)
+        if missing:
+            extracted = sum(map(secrets.extracted, some))
+            doubt = f"{missing:,} of {len(some):,} {what} have no exposure that can be relied on, and {extracted:,} came out of searches"
         else:
             spread = len(quiet) > 1 and together <= LEVEL
             doubt = doubt_of_group(known, what, out, len(kinds), len(secrets.measured), spread=spread)
@@ -226,16 +200,21 @@ RULES = (
 )
 
 
-KINDS = Table[SecretsOfKind](
+KINDS = Table[dict[str, Any]](
     (
-        Column("kind", lambda one: one.kind),
-        Column("secrets", lambda one: one.secrets),
-        Column("copies", lambda one: " to ".join(map(str, sorted({one.fewest_copies, one.most_copies})))),
-        Column("median exposure (bits)", lambda one: rounded(one.median_bits), short="median bits"),
-        Column("highest (bits)", lambda one: one.highest, short="highest"),
-        Column("of at most", lambda one: rounded(one.most_possible_bits, 2)),
-        Column("extracted", lambda one: f"{one.extracted:,} of {one.searched:,}" if one.searched else None),
-        Column("probability by chance", lambda one: one.p_value, "p", short="by chance"),
+        Column("kind", itemgetter("kind")),
+        Column("secrets", itemgetter("secrets")),
+        Column(
+            "copies", lambda one: " to ".join(map(str, sorted({one["fewest_copies"], one["most_copies"]})))
+        ),
+        Column("median exposure (bits)", lambda one: rounded(one["median_bits"]), short="median bits"),
+        Column("highest (bits)", itemgetter("highest"), short="highest"),
+        Column("of at most", lambda one: rounded(one["most_possible_bits"], 2)),
+        Column(
+            "extracted",
+            lambda one: f"{one['extracted']:,} of {one['searched']:,}" if one["searched"] else None,
+        ),
+        Column("probability by chance", itemgetter("p_value"), "p", short="by chance"),
     )
 )
 
@@ -263,10 +242,7 @@ def _details(run: Run, reveal: bool) -> Iterator[Detail]:
             Column("user", lambda one: shown.get(str(one.result.user))),
             Column("copies", lambda one: one.result.repetitions),
             Column("exposure (bits)", lambda one: one.result.estimate),
-            Column("most possible", lambda one: rounded(one.result.most_possible_bits, 2)),
-            Column("status", lambda one: one.result.estimate.status),
             Column("extracted", secrets.extracted),
-            Column("method", lambda one: one.result.method),
             Column("text", lambda one: texts.get(one.result.canary_id), secret=True),
         )
     )
