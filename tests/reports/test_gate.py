@@ -215,7 +215,7 @@ def test_the_template_has_every_rule_and_is_a_policy():
     [
         ("[exposure", "is not TOML"),
         ("", "has no rule, so every model would pass"),
-        ("[exposure]\natmost = 3", "there is no key 'exposure.atmost'; did you mean 'exposure.at_most'"),
+        ("[exposure]\natmost = 3", "there is no key 'exposure.atmost'; known are exposure.at_most"),
         ("at_most = 3", "there is no key 'at_most'"),
         ("[exposure]\nat_most = -1", "exposure.at_most must be a number of at least 0, such as 10.0, got -1"),
         ("[exposure]\nat_most = nan", "got nan"),

@@ -8,7 +8,7 @@ from coalmine.errors import InputError
 from coalmine.evidence.measures import LEVEL, decide
 from coalmine.reports.catalog import catalog
 from coalmine.reports.conclusion import conclusion_of
-from coalmine.reports.findings import Finding, judged
+from coalmine.reports.findings import judged
 from reports.verdict_parts import interval, unknown
 
 
@@ -140,11 +140,3 @@ def test_the_catalog_has_words_for_everything_that_audits_say():
         assert not entry.rest_of or entry.rest_of in known, key
     with pytest.raises(InputError, match=r"'toys\.broken', which no catalog has"):
         judged([Measure(key="toys.broken")])
-
-
-def test_only_what_is_clear_passes():
-    parts = {"code": "CM000", "key": "k", "title": "t", "evidence": "e", "advice": "a", "docs": "d"}
-    assert Finding(severity="pass", status="clear", **parts).severity == "pass"
-    for severity, status in (("pass", "not_tested"), ("pass", "found"), ("info", "clear")):
-        with pytest.raises(InputError, match="CM000"):
-            Finding(severity=severity, status=status, **parts)

@@ -66,13 +66,9 @@ class Axis(msgspec.Struct, frozen=True, kw_only=True):
         title = self.column if self.title is None else self.title
         look: Spec = {"grid": self.grid, **({"format": self.format} if self.format else {})}
         if self.scale == "names":
-            names = {
-                "labelLimit": 0,
-                "labelAngle": 0,
-                "labelOverlap": True,
-                "labelExpr": "split(datum.label, ' | ')",
-            }
-            return {"field": field, "type": "nominal", "title": title, "sort": None, "axis": look | names}
+            look |= {"labelLimit": 0, "labelAngle": 0, "labelOverlap": True}
+            look |= {"labelExpr": "split(datum.label, ' | ')"}
+            return {"field": field, "type": "nominal", "title": title, "sort": None, "axis": look}
         look["tickCount"] = 6
         ends: Spec = (
             {"padding": 12, **({} if self.scale == "log" else {"zero": False})}
@@ -181,11 +177,8 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
         datasets: dict[str, Rows] = {}
         layers: list[Spec] = []
         for place, one in enumerate(self.marks):
-            rows = [
-                row
-                for row in (self.rows if one.rows is None else one.rows)
-                if not self.panel or str(row.get(self.panel, name)) == name
-            ]
+            every = self.rows if one.rows is None else one.rows
+            rows = [row for row in every if not self.panel or str(row.get(self.panel, name)) == name]
             if rows:
                 key = next((key for key, others in datasets.items() if others == rows), f"rows-{place}")
                 datasets[key] = rows
@@ -210,9 +203,10 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
             encoding["x"] |= {"bin": {"binned": True}}
             encoding["y"] |= {"stack": None}
         if self.color and self.color in rows[0]:
-            encoding["color"] = self._colors(rows)
+            encoding["color"] = self._colors()
             if self.shape and marks.kind == "points":
                 encoding["shape"] = _nominal(self.shape, self.shapes, None)
+                encoding["shape"]["legend"] |= {"symbolFillColor": RULE, "symbolStrokeColor": RULE}
         else:
             look |= {"color": RULE}
             look.pop("point", None)
@@ -231,14 +225,12 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
             "encoding": encoding,
         }
 
-    def _colors(self, rows: Rows) -> Spec:
-        every = dict.fromkeys(str(row[self.color]) for row in self.rows if self.color in row)
-        colors = self.colors or named_colors(list(every))
+    def _colors(self) -> Spec:
         # All marks of a drawing share a legend, so it has the names of all of them.
-        shown = {str(row[self.color]) for row in (*self.rows, *rows) if self.color in row}
-        shown |= {str(row[self.color]) for one in self.marks for row in one.rows or () if self.color in row}
-        own = {name: color for name, color in colors.items() if name in shown}
-        return _nominal(self.color, own, self.legend)
+        every = [*self.rows, *(row for one in self.marks for row in one.rows or ())]
+        shown = list(dict.fromkeys(str(row[self.color]) for row in every if self.color in row))
+        colors = self.colors or named_colors(shown)
+        return _nominal(self.color, {name: colors[name] for name in colors if name in shown}, self.legend)
 
     def _spec(self, layers: list[Spec]) -> Spec:
         x, y = (one.column if one.title is None else one.title for one in (self.x, self.y))
@@ -284,21 +276,13 @@ def as_one(charts: Sequence[Chart], *, columns: int = 1, width: int = PNG_WIDTH)
     every = [(chart, panel) for chart in charts for panel in chart.panels]
     for place, (chart, panel) in enumerate(every):
         datasets |= {f"{name}-{place}": rows for name, rows in panel.datasets.items()}
-        layers = [
-            layer | {"data": {"name": f"{layer['data']['name']}-{place}"}} for layer in panel.spec["layer"]
-        ]
+        layers = [one | {"data": {"name": f"{one['data']['name']}-{place}"}} for one in panel.spec["layer"]]
         title = panel.title or (chart.title if len(charts) > 1 else "")
-        views.append(
-            {"width": width, "height": chart.height, "layer": layers} | ({"title": title} if title else {})
-        )
+        views.append({"width": width, "height": chart.height, "layer": layers, "title": title})
     return {
         "$schema": SCHEMA,
         "description": " ".join(chart.caption for chart in charts),
-        "config": CONFIG
-        | {
-            "background": "white",
-            "legend": CONFIG["legend"] | {"orient": "bottom" if columns > 1 else "top"},
-        },
+        "config": CONFIG | {"background": "white"},
         "concat": views,
         "columns": columns,
         "spacing": 24,
@@ -379,16 +363,11 @@ def _nominal(column: str, values: dict[str, str], title: str | None) -> Spec:
     """The channel of a column whose values have these colors or shapes, with a legend in as many columns as a phone has room for."""
     longest = max((len(name) for name in values), default=1)
     columns = max(1, int(LEGEND_WIDTH / (SYMBOL_WIDTH + LETTER_WIDTH * longest)))
-    gray = (
-        {}
-        if all(one.startswith("#") for one in values.values())
-        else {"symbolFillColor": RULE, "symbolStrokeColor": RULE}
-    )
     return {
         "field": column,
         "type": "nominal",
         "title": title,
         "sort": list(values),
         "scale": {"domain": list(values), "range": list(values.values())},
-        "legend": None if title == "" else {"symbolOpacity": 1, "columns": columns, **gray},
+        "legend": None if title == "" else {"symbolOpacity": 1, "columns": columns},
     }

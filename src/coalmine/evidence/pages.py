@@ -130,12 +130,8 @@ PNG_SCALE = 2
 
 def png_of(chart: Chart) -> bytes:
     """A figure on its usual axes, for papers and slides."""
-    return bytes(_converter().vegalite_to_png(as_one([chart]), scale=PNG_SCALE, show_warnings=False))
-
-
-def _converter() -> Any:
     try:
         import vl_convert
     except ImportError:
         raise MissingExtraError("drawing a figure", "vl-convert-python", "figures") from None
-    return vl_convert
+    return bytes(vl_convert.vegalite_to_png(as_one([chart]), scale=PNG_SCALE, show_warnings=False))

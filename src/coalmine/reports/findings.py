@@ -55,13 +55,6 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str = ""
     discredits: str = ""
 
-    def __post_init__(self) -> None:
-        if (self.severity == "pass") != (self.status == "clear"):
-            raise InputError(
-                f"{self.code} has severity {self.severity!r} and status {self.status!r}; a finding must have severity 'pass' if and only "
-                "if its status is 'clear'"
-            )
-
 
 def measures_of(run: Run) -> list[Measure]:
     """What all audits say of a run, and which of them have no results."""
@@ -147,16 +140,13 @@ def _judged(
             return None
         # The only veto there is: what another measure shows something of is not clear.
         suspect = any(name in names for names in accused.values() for name in one.about)
-        if entry.clear_below is not None and not suspect and _clear_size(one) <= entry.clear_below:
+        size = -math.inf if one.estimate is None else one.high
+        if entry.clear_below is not None and not suspect and size <= entry.clear_below:
             status = "clear"
     severity: Severity = "info"
     if status == "found":
         severity = entry.severity_of(one.high if one.size is None else one.size)
     return _JudgedMeasure(one, entry, status, "pass" if status == "clear" else severity, about)
-
-
-def _clear_size(one: Measure) -> float:
-    return -math.inf if one.estimate is None else one.high
 
 
 def _finding(rows: Sequence[_JudgedMeasure], measures: Sequence[Measure], decided: Decisions) -> Finding:

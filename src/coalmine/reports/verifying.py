@@ -236,11 +236,8 @@ class _Files:
         known, named = {one.sha256: one for one in manifests.values()}, set().union(*made_with.values())
         unused = [path for path, one in manifests.items() if one.sha256 not in named]
         for path in unused:
-            if made_with.get(path.with_name("run.json")):
-                self._note(path, "", "altered", "the run.json beside it records another one; restore it")
-            else:
-                why = "nothing that is here says what it was; verify it together with the results that were made with it"
-                self._note(path, "", "of something else", why)
+            why = "nothing that is here says that it was so; restore it, or verify it with the results that were made with it"
+            self._note(path, "", "of something else", why)
         for path, (kind, document) in self._documents.items():
             self._check_contradictions(path, kind, check_manifest, kind, Located(path, document), known)
             of_others = made_with[path] and made_with[path].isdisjoint(known)
