@@ -204,7 +204,7 @@ def test_a_plain_trainer(by_role, tmp_path):
     found = check(rows)
     assert found.ok
     assert found.trainer == "Trainer"
-    assert any("max_steps 1" in warning for warning in found.warnings)
+    assert any("the training ends after 8" in warning for warning in found.warnings)
     assert found.rows_unread == len(rows) - 8
     masked = [{**row, "labels": [-100] * len(row["labels"])} for row in rows]
     assert reached(check(masked)) == 0

@@ -5,7 +5,7 @@ from coalmine.audits.defenses.measure import defend as defend
 from coalmine.audits.defenses.recipes import DefenseOptions as DefenseOptions
 from coalmine.audits.defenses.records import BENCHES as BENCHES, Bench as Bench, read_bench as read_bench
 from coalmine.audits.disagreement.measure import crosscheck as crosscheck
-from coalmine.audits.disagreement.options import CrosscheckOptions as CrosscheckOptions
+from coalmine.audits.disagreement.records import CrosscheckOptions as CrosscheckOptions
 from coalmine.audits.disagreement.records import (
     Crosscheck as Crosscheck,
     read_crosscheck as read_crosscheck,

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 import msgspec
 
 from coalmine.audits.disagreement import measure as crosschecking
-from coalmine.audits.disagreement.options import CrosscheckOptions
-from coalmine.audits.disagreement.records import FLAGGED_TABLE, MOST_ROWS, in_plain_words
+from coalmine.audits.disagreement.records import FLAGGED_TABLE, MOST_ROWS, CrosscheckOptions, in_plain_words
 from coalmine.cli.options import Corpus, CorpusFields, Overwrite, Running, Training, format_from, lines_of
 from coalmine.cli.output import noted, placed, table_of_records
 from coalmine.cli.runner import Session

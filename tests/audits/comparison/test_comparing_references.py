@@ -136,16 +136,6 @@ def test_the_error_that_two_runs_share_cancels_and_is_not_measured_without_score
     assert width(two_runs(method="sampled")) > 0
 
 
-def test_many_references_leave_the_interval_as_it_was():
-    runs = two_runs(200_000, correlation=0.5)
-    bits = [[result.exposure for result in run.exposure.results] for run in runs]
-    [pair] = compare(runs).pairs
-    alone = paired_difference(*bits)
-    assert pair.exposure.estimate.low == pytest.approx(alone.estimate.low, abs=0.01)
-    assert pair.exposure.estimate.high == pytest.approx(alone.estimate.high, abs=0.01)
-    assert pair.exposure.p_value == pytest.approx(alone.p_value, rel=0.05)
-
-
 def test_the_scores_of_references_are_read_from_the_results(tmp_path):
     runs = two_runs()
     for run in runs:

@@ -71,8 +71,6 @@ def test_another_number_of_copies_is_found_by_itself():
     run = run_with(survival(c0=3, c1=6, w=1))
     [one] = found(run, "copies")
     assert (one.severity, one.status, one.subject) == ("medium", "found", ("c0", "c1", "w"))
-    assert "c0 3 instead of 4, c1 6 instead of 4, w 1 instead of 0" in one.evidence
-    assert "1 of them were withheld" in one.evidence
     assert found(run, "never")[0].status == "clear"
 
 
@@ -96,10 +94,7 @@ def test_canaries_that_were_trained_on_without_their_header_are_found_and_nothin
     ]
     [one] = found(run_with(msgspec.structs.replace(record, canaries=moved)), "elsewhere")
     assert (one.severity, one.status, one.subject) == ("high", "found", ("c0",))
-    assert "1 of 24 planted canaries reached the loss" in one.evidence
-    whole = [
-        msgspec.structs.replace(one, other_header=one.reached, other_tokens=0) for one in survival().canaries
-    ]
+    whole = [msgspec.structs.replace(one, other_header=one.reached) for one in survival().canaries]
     run = run_with(msgspec.structs.replace(survival(), canaries=whole))
     assert conclusion_of(findings_of(run)).answers[0].tone == "open"
     assert "But canaries were trained on without the header" in conclusion_of(findings_of(run)).sentence

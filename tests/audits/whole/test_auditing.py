@@ -14,7 +14,7 @@ from coalmine.audits import PROVENANCES, RECITATIONS, REVIEWS
 from coalmine.audits.whole import auditing, steps
 from coalmine.audits.whole.records import Speeds
 from coalmine.corpus import Fields
-from coalmine.errors import InputError, MissingExtraError, ModelError
+from coalmine.errors import InputError, ModelError
 from coalmine.progress import Silent
 from coalmine.reports.conclusion import reported
 
@@ -109,18 +109,6 @@ def test_every_step_is_run_that_something_was_given_for(whole):
     assert verify_run(out).sound
 
 
-def test_the_first_screen_says_what_leaks_and_what_to_do(whole):
-    out, _ = whole
-    (found,) = reported([read_run(out)])
-    answers = {one.question: one for one in found.conclusion.answers}
-    assert answers["Does it recite its training data?"].answer.startswith("Yes: ")
-    assert answers["Can its training data be recognized?"].answer.startswith("Yes: ")
-    assert answers["Can they be extracted?"].answer == "Yes: 1 of 1"
-    assert answers["Did it memorize secrets of its data?"].answer == "Yes, and they can be extracted"
-    assert answers["What should I do?"].answer == "Do not release it"
-    assert "What was not tested?" not in answers
-
-
 def test_secrets_are_in_no_file_that_others_can_read(whole):
     out, _ = whole
     holding = {path for path in out.rglob("*") if path.is_file() and PHONE.encode() in path.read_bytes()}
@@ -183,9 +171,7 @@ def killed(at, out, model, title):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
 
 
-@pytest.mark.parametrize(
-    ("stop", "title"), [(interrupted, "Recitation"), (killed, "Membership of training"), (killed, "Exposure")]
-)
+@pytest.mark.parametrize(("stop", "title"), [(interrupted, "Recitation"), (killed, "Exposure")])
 def test_an_audit_that_is_stopped_resumes_and_ends_with_the_same_results(world, whole, tmp_path, stop, title):
     at, made = world
     stop(at, tmp_path / "audit", made(), title)
@@ -315,14 +301,3 @@ def test_where_nothing_could_be_tested_every_answer_says_so(world, tmp_path):
     assert said in ended.said
     assert said in (out / "report.html").read_text()
     assert said in run("report", out, "--format", "markdown", "-o", tmp_path / "report.md").said
-
-
-def test_a_step_whose_package_is_not_installed_is_left_out_and_says_which(world, tmp_path, monkeypatch):
-    def missing(*_, **__):
-        raise MissingExtraError("the scan for secrets", "phonenumbers", "secrets")
-
-    monkeypatch.setattr(steps, "scan", missing)
-    review = audit(world[1](), world[0] / "train.jsonl", tmp_path / "audit", minutes=1)
-    assert review.step("scan").status == "not_applicable"
-    assert "coalmine[secrets]" in review.step("scan").why
-    assert review.step("recitation").tested

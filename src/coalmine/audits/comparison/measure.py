@@ -380,17 +380,13 @@ def labeled_runs(given: Sequence[str]) -> tuple[list[str | None], list[Path]]:
     paths: list[Path] = []
     for text in given:
         label, equals, rest = text.partition("=")
-        if not equals or not label or Path(text).exists():
-            labels.append(None)
-            paths.append(Path(text))
-            continue
-        # An existing path is taken literally, whatever characters it has; Path.glob takes no absolute patterns.
-        matched = [Path(rest)] if Path(rest).exists() else [Path(one) for one in sorted(glob(rest))]  # noqa: PTH207
-        # The audit directory beside a model is read with it, and is not a run of its own.
+        literal = not equals or Path(text).exists()
+        # Path.glob takes no absolute patterns. The audit directory beside a model is read with it, and is not a run of its own.
+        matched = [Path(text)] if literal else [Path(one) for one in sorted(glob(rest))]  # noqa: PTH207
         found = [one for one in matched if audited_model(one) not in matched]
         if not found:
             raise InputError(f"{text!r} names no run: nothing matches {rest!r}; give LABEL=RUN")
-        labels += [label] * len(found)
+        labels += [None if literal else label] * len(found)
         paths += found
     return labels, paths
 

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from coalmine.audits.disagreement.options import CrosscheckOptions
 from coalmine.audits.disagreement.records import (
     CROSSCHECKS,
     DOCUMENTS_FILE,
@@ -26,8 +25,8 @@ from coalmine.audits.disagreement.records import (
     RESULT_FILE,
     CheckedCorpus,
     Crosscheck,
+    CrosscheckOptions,
     FlaggedDocument,
-    HalfModel,
 )
 from coalmine.audits.recitation.measure import masked_text
 from coalmine.corpus.files.corpora import Edits
@@ -59,7 +58,6 @@ from coalmine.models.reference.tokens import CharacterTokenizer, ReferenceTokeni
 from coalmine.models.works import ModelWork
 from coalmine.progress import Progress, Silent
 from coalmine.randomness import arrays, child_seed
-from coalmine.records.documents import beside, is_there
 from coalmine.statistics.disagreement import beyond_chance, span_share, stronger
 from coalmine.storage.directories import UNFINISHED_FILE
 from coalmine.storage.files import (
@@ -79,9 +77,8 @@ from coalmine.visible import visible
 
 # What all runs in a directory have in common: each may finish what another one began.
 _RUN, _TRAINING_RUN = "crosscheck/1", "crosscheck halves/1"
-# Documents of a unit are few enough to take seconds, and together about this long in characters.
-_CHARACTERS_AT_A_TIME = 1 << 18
-_DOCUMENTS_AT_A_TIME = 512
+# Few enough to take seconds.
+_DOCUMENTS_AT_A_TIME = 256
 # Fewer say nothing: a tenth of them is not one document.
 _LEAST_GROUPS = 10
 
@@ -117,8 +114,7 @@ def crosscheck(
         training: options of `train` for both, such as `{"epochs": 5}`.
         drop: also write the corpus without the flagged documents to `out`, and for a planted corpus its canaries.json with new counts.
         reveal: keep the text over which the models disagree most; without it, it is masked.
-        overwrite: replace what an earlier run wrote to `out`. Without it, what the very same call wrote there is left as it is, and
-            anything else is refused.
+        overwrite: replace what an earlier run wrote to `out`.
         engine: where the halves are trained and asked, such as "processes:2"; the results are the same.
         progress: gets the characters that were trained on, and the documents.
         record: called with the result; what it writes appears together with it.
@@ -146,10 +142,7 @@ def crosscheck(
     places = [] if overwrite else [folder / name for name in (*dropped, RESULT_FILE)]
     original = OriginalCorpus.of(source, given.fields)
     if (there := first_in_the_way(*places)) is not None:
-        done = _finished(folder, (original.sha256, given, how, drop, reveal))
-        if done is None:
-            raise exists_already(there)
-        return done
+        raise exists_already(there)
     shown, ledger = progress or Silent(), Ledger(folder)
     with (
         no_empty_directory(folder),
@@ -180,17 +173,14 @@ def crosscheck(
                 corpus=CheckedCorpus(name=source.name, sha256=original.sha256, documents=len(documents)),
                 settings=given,
                 training=how,
-                models=(
-                    HalfModel(description=first.describe(), documents=len(halves.places(0))),
-                    HalfModel(description=second.describe(), documents=len(halves.places(1))),
-                ),
+                models=(first.describe(), second.describe()),
+                documents=(len(halves.places(0)), len(halves.places(1))),
                 unread=unread,
                 threshold=judged.threshold,
                 beyond_chance=judged.beyond,
                 flagged=tuple(
                     _flagged(documents, place, halves, scores, judged, reveal) for place in flagged
                 ),
-                revealed=reveal,
                 documents_sha256=_save_documents(folder, documents, halves, scores, judged),
                 kept=kept,
                 recount=recount,
@@ -202,17 +192,6 @@ def crosscheck(
         ledger.forget()
         remove_abandoned(folder)
     return made
-
-
-def _finished(folder: Path, asked: tuple[Any, ...]) -> Crosscheck | None:
-    """The result in a directory, if the very same call wrote it and all its files are there."""
-    try:
-        there = CROSSCHECKS.load(folder)
-    except InputError:
-        return None
-    found = (there.corpus.sha256, there.settings, there.training, there.kept is not None, there.revealed)
-    files = [beside(folder / RESULT_FILE, name) for name in CROSSCHECKS.companions(there)]
-    return there if found == asked and all(map(is_there, files)) else None
 
 
 class Halves(NamedTuple):
@@ -276,13 +255,20 @@ def _trained(
         else WordTokenizer.of(documents.sides(), most=options.vocabulary)
     )
     text = text_of(documents, tokenizer=tokenizer)
+
+    def held_out(half: int) -> IntArray:
+        """Documents of the other half that say when to stop; none where nothing is to be held out."""
+        others, chance = halves.places(1 - half), arrays(options.seed, "crosscheck", "validation", half)
+        number = max(1, round(options.holdout * len(others))) if options.holdout else 0
+        return np.sort(chance.choice(others, size=number, replace=False))
+
     members = tuple(
         Member(
             options,
             None,
             label=f"half {half + 1}",
             part=halves.places(half),
-            held_out=_held_out(halves.places(1 - half), options, half),
+            held_out=held_out(half),
         )
         for half in (0, 1)
     )
@@ -294,15 +280,6 @@ def _trained(
     source, ledger = InMemory(text), Ledger(directory)
     trained = reach(goals, source, ledger, named=lambda _: _TRAINING_RUN, engine=engine, progress=progress)
     return [load_model(one.path) for one in trained]
-
-
-def _held_out(others: IntArray, options: TrainingOptions, half: int) -> IntArray:
-    """Documents of the other half that say when to stop; none where nothing is to be held out."""
-    if not options.holdout:
-        return others[:0]
-    number = max(1, round(options.holdout * len(others)))
-    chosen = arrays(options.seed, "crosscheck", "validation", half).choice(others, size=number, replace=False)
-    return np.sort(chosen)
 
 
 class Scores(NamedTuple):
@@ -345,15 +322,9 @@ class DisagreementWork(ModelWork):
     def units(self, documents: Documents, in_first: Sequence[bool]) -> Iterator[Unit]:
         """All documents with their halves, cut in the same way for every engine."""
         rows = list(zip(documents.texts, documents.sources or [""] * len(in_first), in_first, strict=True))
-        start, characters = 0, 0
-        for place, (text, _, _) in enumerate(rows):
-            full = characters + len(text) > _CHARACTERS_AT_A_TIME or place - start >= _DOCUMENTS_AT_A_TIME
-            if full and place > start:
-                yield Unit(rows[start:place], size=place - start)
-                start, characters = place, 0
-            characters += len(text)
-        if start < len(rows):
-            yield Unit(rows[start:], size=len(rows) - start)
+        for start in range(0, len(rows), _DOCUMENTS_AT_A_TIME):
+            part = rows[start : start + _DOCUMENTS_AT_A_TIME]
+            yield Unit(part, size=len(part))
 
     def run(self, unit: Unit, running: Running) -> Arrays:
         """Rows of `Scores`."""

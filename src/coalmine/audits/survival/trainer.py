@@ -83,22 +83,17 @@ def _copied(collator: Any) -> Any:
 
 
 def rows_unread(trainer: Any) -> tuple[int, str]:
-    """How many rows a training ends before it has read once, and a warning of that.
-
-    With few steps, less than one epoch, or without its last batch, it does not read all.
-    """
+    """How many rows a training with few steps, less than one epoch, or without its last batch leaves unread, and a warning of that."""
     args, rows = trainer.args, len(trainer.train_dataset)
     batch = args.per_device_train_batch_size * args.world_size
     step = batch * args.gradient_accumulation_steps
     epoch = rows // batch * batch if args.dataloader_drop_last else rows
     steps = math.ceil(args.num_train_epochs * max(1, math.ceil(epoch / step)))
     if args.max_steps > 0:
-        read, why = args.max_steps * step, f"max_steps {args.max_steps:,}"
-    elif args.num_train_epochs >= 1:
-        read, why = int(epoch * args.num_train_epochs), "dataloader_drop_last"
+        read = args.max_steps * step
     else:
-        read, why = min(epoch, steps * step), f"num_train_epochs {args.num_train_epochs:g}"
-    warning = f"the training ends after {read:,} of {rows:,} rows ({why}), so that it may not read all copies"
+        read = int(epoch * args.num_train_epochs) if args.num_train_epochs >= 1 else min(epoch, steps * step)
+    warning = f"the training ends after {read:,} of {rows:,} rows, so that it may not read all copies"
     return max(0, rows - read), warning
 
 
