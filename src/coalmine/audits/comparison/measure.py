@@ -117,8 +117,7 @@ def compare(
                     statement=statement,
                 )
             )
-    measured = [pair.exposure.p_value for pair in pairs if pair.exposure is not None]
-    adjusted = iter(adjusted_p_values(measured))
+    adjusted = iter(adjusted_p_values([pair.exposure.p_value for pair in pairs if pair.exposure]))
     pairs = [_concluded(pair, next(adjusted), asked.confidence) if pair.exposure else pair for pair in pairs]
     about = grouped((warning, one.name) for one in strategies for warning in one.exposure.warnings)
     warnings += [f"{', '.join(names)}: {warning}" for warning, names in about.items()]

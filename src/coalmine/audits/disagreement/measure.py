@@ -454,15 +454,16 @@ def _flagged(
     reveal: bool,
 ) -> FlaggedDocument:
     """A flagged document: its own model is ahead, over the span that is known of it."""
-    begin, end = int(scores.begin[place]), int(scores.end[place])
-    text = documents[place].text[begin:end]
+    span = (int(scores.begin[place]), int(scores.end[place]))
+    begin, end = (None, None) if span[0] < 0 else span
+    text = None if begin is None else documents[place].text[begin:end]
     return FlaggedDocument(
         document=documents[place].number,
         half=1 if halves.first[place] else 2,
         score=float(judged.scores[place]),
-        begin=None if begin < 0 else begin,
-        end=None if begin < 0 else end,
-        text=None if begin < 0 else text if reveal else masked_text(text),
+        begin=begin,
+        end=end,
+        text=text if text is None or reveal else masked_text(text),
     )
 
 

@@ -166,13 +166,11 @@ def in_plain_words(result: Crosscheck) -> list[str]:
     """What was compared, and what is flagged."""
     settings, (first, second) = result.settings, result.documents
     limit = "" if result.threshold is None else f", from a share of {result.threshold:.2f} on"
-    more = len(result.flagged) - MOST_ROWS
-    shown = f" ({more:,} of them are not in the table)" if more > 0 else ""
     lines = [
         f"Documents: {result.corpus.documents:,}, of which {result.corpus.documents - result.unread:,} were compared.",
         f"Trained on: {first:,} and {second:,} of them.",
         f"Beyond chance, at a false-discovery rate of {100 * settings.fdr:g}%: {result.beyond_chance:,} documents{limit}.",
-        f"Flagged, at most {100 * settings.share:g}% of all: {len(result.flagged):,}{shown}.",
+        f"Flagged, at most {100 * settings.share:g}% of all: {len(result.flagged):,}.",
     ]
     if not result.flagged:
         lines.append(

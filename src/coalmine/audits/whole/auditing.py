@@ -84,7 +84,6 @@ def audit(
         changes: fields of `ReviewOptions`.
     """
     given = ReviewOptions.of(options, changes)
-    given.check()
     folder, progress, began = Path(out), progress or Silent(), clock()
     training, other = Path(data), None if held_out is None else Path(held_out)
     fields = fields or Fields()
@@ -238,19 +237,15 @@ def _planned(step: AuditStep, record: StepRecord, subject: Subject, left: float,
     plan = _plan(step, subject, max(left * share, LEAST))
     if isinstance(plan, str):
         return msgspec.structs.replace(record, status="not_applicable", why=plan)
-    expected = round(plan.seconds, 1)
+    found: dict[str, Any] = {"expected_seconds": round(plan.seconds, 1)}
     if plan.seconds > max(left, LEAST):
         there = f"{duration(left)} are left" if left >= 1 else "no time is left"
         why = f"it would take about {duration(max(1.0, plan.seconds))}, and {there} for it"
-        return msgspec.structs.replace(record, status="no_time", why=why, expected_seconds=expected)
-    return msgspec.structs.replace(
-        record,
-        status="planned",
-        size=plan.size,
-        cut="" if plan.part >= 1 else f"{100 * plan.part:.0f}% of it was asked, to fit into the time",
-        settings=plan.settings,
-        expected_seconds=expected,
-    )
+        found |= {"status": "no_time", "why": why}
+    else:
+        cut = "" if plan.part >= 1 else f"{100 * plan.part:.0f}% of it was asked, to fit into the time"
+        found |= {"status": "planned", "size": plan.size, "cut": cut, "settings": plan.settings}
+    return msgspec.structs.replace(record, **found)
 
 
 def _ran(step: AuditStep, subject: Subject, record: StepRecord, running: StepRun) -> tuple[Any, str]:

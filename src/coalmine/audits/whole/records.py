@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from coalmine.errors import InputError
 from coalmine.records.documents import Document, Origin
 from coalmine.records.options import SEED, Option, Options
 
@@ -27,10 +26,8 @@ class ReviewOptions(Options, frozen=True, kw_only=True):
     ] = 30.0
     seed: Annotated[int, SEED] = 0
 
-    def check(self) -> None:
-        """Reject a time that is none."""
-        if not 0 < self.minutes < float("inf"):
-            raise InputError(f"minutes must be more than 0, got {self.minutes:g}; 30 is usual")
+    def __post_init__(self) -> None:
+        self._require(0 < self.minutes < float("inf"), "minutes", "more than 0")
 
 
 SCHEMA = "coalmine.review/2"
