@@ -42,7 +42,7 @@ from benchmarks.unit_costs import (
 )
 from coalmine import CanarySet, Format, expose, load_model, recite, train, train_family
 from coalmine.audits.recitation.answers import RecitationWork
-from coalmine.audits.recitation.options import RecitationOptions
+from coalmine.audits.recitation.records import RecitationOptions
 from coalmine.corpus import build_index, normalized_sample, uniform_sample, write_embedded_corpus
 from coalmine.engines.engine import Engine
 from coalmine.engines.here import Here

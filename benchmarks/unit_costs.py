@@ -16,8 +16,8 @@ import msgspec
 import numpy as np
 
 from coalmine.audits.recitation.answers import RecitationWork
-from coalmine.audits.recitation.options import RecitationOptions
 from coalmine.audits.recitation.questions import Questions
+from coalmine.audits.recitation.records import RecitationOptions
 from coalmine.corpus.index.sampling import Sample
 from coalmine.engines.engine import Engine
 from coalmine.engines.ledger import UNITS_FILE, Ledger

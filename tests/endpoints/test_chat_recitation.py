@@ -108,7 +108,6 @@ def test_shares_are_those_of_a_plain_loop(url, index, directory, expected, way):
     assert (found.groups[0].recited.low, found.groups[0].recited.high) == pytest.approx(
         (0.068, 0.932), abs=1e-3
     )
-    assert found.warnings[0].startswith("each question gives the whole conversation")
     assert "Given the conversation before it" in in_plain_words(found)
 
 

@@ -60,7 +60,7 @@ from coalmine.audits.provenance.users import (
     read_users as read_users,
 )
 from coalmine.audits.recitation.measure import recite as recite
-from coalmine.audits.recitation.options import RecitationOptions as RecitationOptions
+from coalmine.audits.recitation.records import RecitationOptions as RecitationOptions
 from coalmine.audits.recitation.records import (
     RECITATIONS as RECITATIONS,
     Recitation as Recitation,

@@ -16,8 +16,7 @@ from coalmine.audits.provenance.report import terminal
 from coalmine.audits.provenance.users import AuditedUsers, User, read_users
 from coalmine.audits.recitation import measure as reciting
 from coalmine.audits.recitation import report
-from coalmine.audits.recitation.options import RecitationOptions
-from coalmine.audits.recitation.records import RECITATIONS, SEQUENCES_FILE
+from coalmine.audits.recitation.records import RECITATIONS, SEQUENCES_FILE, RecitationOptions
 from coalmine.cli.options import CorpusFields, LoadedModel, Reveal, Running, Source, Training, Where
 from coalmine.cli.output import noted, placed
 from coalmine.cli.runner import Session
@@ -89,7 +88,7 @@ def recite(given: Recite, session: Session) -> None:
         session.say(table, "")
     session.say(
         report.in_plain_words(result),
-        *noted(result.warnings),
+        *noted((*result.not_measured, *result.warnings)),
         placed("Results", session.directory),
     )
     session.document(result)

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coalmine.audits import RecitationOptions
-from coalmine.audits.recitation.answers import Answers
 from coalmine.audits.recitation.measure import masked_text
 from coalmine.audits.recitation.questions import Questions, ask_about, plan_sizes
 from coalmine.audits.recitation.shares import log2_chance_in_tries, rows_of
@@ -24,7 +23,7 @@ def sample(length):
 def asked(**options):
     """The lengths and contexts that are asked about samples of these lengths."""
     given = RecitationOptions(suffix=4, **options)
-    lengths, contexts, _ = plan_sizes([], given)
+    lengths, contexts = plan_sizes([], given)
     samples = [sample(length) for length in lengths]
     longer = given.lengths is not None
     questions = ask_about(samples, np.arange(len(samples)), contexts, 4, longer=longer)
@@ -70,12 +69,5 @@ def test_what_was_written_is_counted_and_a_token_that_no_document_has_is_nowhere
     )
     a, c, size = tokens[0], tokens[2], index.tokenizer.size
     written = np.array([[c], [a], [size], [size + 1]])  # the end of a document has a number of its own
-    answers = Answers(
-        recited=np.array([True, False, False, False]),
-        first_miss=np.array([-1, 0, 0, 0]),
-        log2_probabilities=np.zeros((4, 0)),
-        written=written,
-        beam_place=np.full(4, -1),
-    )
-    found = rows_of(questions, answers, index, RecitationOptions(tries=(), anywhere=True))
+    found = rows_of(questions, {"written": written}, index)
     assert found["output_copies"].tolist() == [2, 0, 0, 0]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from coalmine.audits.recitation.options import RecitationOptions
 from coalmine.audits.recitation.questions import Questions, by_text
+from coalmine.audits.recitation.records import RecitationOptions
 from coalmine.engines.apart import ask_apart
 from coalmine.engines.courses import SURVIVED
 from coalmine.engines.engine import Engine, Job
@@ -19,10 +18,8 @@ from coalmine.engines.ledger import Ledger
 from coalmine.engines.units import Arrays, Running, Unit
 from coalmine.errors import CoalmineError, NoNumberError, NotMeasurableError, WorkerLostError
 from coalmine.models.protocols import (
-    FloatArray,
     Followed,
     Generator,
-    IntArray,
     MaskedModel,
     Model,
     Reciter,
@@ -40,19 +37,6 @@ from coalmine.visible import visible
 
 AT_A_TIME = 512
 NOT_KNOWN = -2
-
-
-class Answers(NamedTuple):
-    """One row per question."""
-
-    recited: NDArray[np.bool_]
-    # -1 if there is none, -2 if it is unknown (masked models).
-    first_miss: IntArray
-    log2_probabilities: FloatArray  # (questions, samplings)
-    # What greedy decoding writes; -1 if not requested. (questions, suffix), or (questions, 0).
-    written: IntArray
-    # The place of the suffix among the beams, from 1; 0 if it is not among them, -1 if no beam search was requested.
-    beam_place: IntArray
 
 
 def samplings_of(asked: RecitationOptions) -> tuple[Sampling, ...]:
@@ -92,7 +76,7 @@ class RecitationWork(ModelWork):
     model: Model
     settings: RecitationOptions
 
-    name = "recite/3"
+    name = "recite/4"
 
     @property
     def models(self) -> tuple[Model, ...]:
@@ -125,20 +109,18 @@ class RecitationWork(ModelWork):
 
         def ask(rows: Sequence[int]) -> Sequence[int]:
             part = _ask_batch(self.model, [sequences[row] for row in rows], self.settings)
-            for column, values in zip(answers, part, strict=True):
-                column[list(rows)] = values
+            for name, values in part.items():
+                answers[name][list(rows)] = values
             return rows
 
         reason_of = _of_question if isinstance(self.model, RemoteModel) else failure_of_inputs
         problems = ask_apart(ask, range(len(sequences)), reason_of).problems
         if problems and len(problems) == len(sequences):
             raise problems[0]
-        running.advance(len(sequences), f"{int(answers.recited.sum()):,} of {len(sequences):,} recited")
-        return {
-            **answers._asdict(),
-            "missing": np.array(sorted(problems), dtype=np.int64),
-            "reasons": np.array([str(problems[row]) for row in sorted(problems)], dtype=str),
-        }
+        for row, problem in problems.items():
+            answers["reason"][row] = str(problem) or "no reason"
+        running.advance(len(sequences), f"{int(answers['recited'].sum()):,} of {len(sequences):,} recited")
+        return {**answers, "reason": answers["reason"].astype(str)}
 
 
 def _at_a_time(asked: RecitationOptions) -> int:
@@ -154,14 +136,14 @@ def ask_models(
     engine: Engine,
     ledger: Ledger,
     progress: Progress,
-) -> tuple[list[Answers], list[dict[int, CoalmineError]]]:
-    """The answers of each model to all questions, and by their rows why it has none to some; raises if it has none at all.
+) -> list[Arrays]:
+    """The answers of each model to all questions, with the reason where it has none; raises if it has none at all.
 
     What an earlier run asked before it was stopped is not asked again.
     """
     works = [RecitationWork(model, asked) for model in models]
     answers = [_empty(len(questions), asked) for _ in models]
-    missing: list[dict[int, CoalmineError]] = [{} for _ in models]
+    lost: dict[int, CoalmineError] = {}
     more = f" and {len(models) - 1} more" if len(models) > 1 else ""
     progress.start(f"Asking {visible(models[0].name)}{more}", len(models) * len(questions))
     jobs = [Job(work, work.units(questions)) for work in works]
@@ -171,42 +153,41 @@ def ask_models(
         if isinstance(outcome.problem, WorkerLostError):
             ledger.hold()
         if isinstance(outcome.problem, SURVIVED) and not isinstance(models[place], RemoteModel):
-            missing[place].update(dict.fromkeys(range(rows.start, rows.stop), outcome.problem))
+            lost.setdefault(place, outcome.problem)
+            answers[place]["reason"][rows] = str(outcome.problem) or "no reason"
             continue
-        found = outcome.value()
-        for name in Answers._fields:
-            getattr(answers[place], name)[rows] = found[name]
-        for row, reason in zip(found["missing"].tolist(), found["reasons"].tolist(), strict=True):
-            missing[place][start + row] = NoNumberError(reason)
+        for name, values in outcome.value().items():
+            answers[place][name][rows] = values
     progress.finish()
-    for own in missing:
-        if len(own) == len(questions):
-            raise own[0]
-    return answers, missing
+    for place, problem in lost.items():
+        if all(answers[place]["reason"]):
+            raise problem
+    return answers
 
 
-def _ask_batch(model: Model, sequences: Sequence[TokenSequence], asked: RecitationOptions) -> Answers:
+def _ask_batch(model: Model, sequences: Sequence[TokenSequence], asked: RecitationOptions) -> Arrays:
     answers = _empty(len(sequences), asked)
     if isinstance(model, MaskedModel):
         share = asked.hidden_share or 0.0  # a number wherever a model is masked
-        answers.recited[:] = model.solves_masking(sequences, share=share, seed=asked.seed)
+        answers["recited"][:] = model.solves_masking(sequences, share=share, seed=asked.seed)
         return answers
     followed = follow(model, sequences, samplings_of(asked))
-    answers.first_miss[:] = [-1 if one.first_miss is None else one.first_miss for one in followed]
-    answers.recited[:] = answers.first_miss < 0
-    answers.log2_probabilities[:] = [one.log2_probabilities for one in followed]
+    answers["first_miss"][:] = [-1 if one.first_miss is None else one.first_miss for one in followed]
+    answers["recited"][:] = answers["first_miss"] < 0
+    if asked.tries:
+        answers["log2_probability"][:] = [one.log2_probabilities[0] for one in followed]
     if asked.anywhere and isinstance(model, Generator):
-        answers.written[:] = [sequence.target for sequence in sequences]
-        missed = np.flatnonzero(~answers.recited).tolist()
+        answers["written"][:] = [sequence.target for sequence in sequences]
+        missed = np.flatnonzero(~answers["recited"]).tolist()
         if missed:
             prompts = [sequences[row].context for row in missed]
-            answers.written[missed] = model.generate(prompts, length=asked.suffix)
+            answers["written"][missed] = model.generate(prompts, length=asked.suffix)
     if asked.beam is not None and isinstance(model, Stepper):
         prompts = [sequence.context for sequence in sequences]
         beams = free_beam(model, prompts, length=asked.suffix, width=asked.beam)
         for row, (sequence, found) in enumerate(zip(sequences, beams, strict=True)):
             same = np.flatnonzero((found.tokens == np.array(sequence.target)).all(axis=1))
-            answers.beam_place[row] = same[0] + 1 if len(same) else 0
+            answers["beam_place"][row] = same[0] + 1 if len(same) else 0
     return answers
 
 
@@ -230,11 +211,20 @@ def check(model: Model, asked: RecitationOptions) -> None:
         check_width(model, asked.beam)
 
 
-def _empty(many: int, asked: RecitationOptions) -> Answers:
-    return Answers(
-        recited=np.zeros(many, dtype=np.bool_),
-        first_miss=np.full(many, NOT_KNOWN, dtype=np.int64),
-        log2_probabilities=np.full((many, len(samplings_of(asked))), np.nan),
-        written=np.full((many, asked.suffix if asked.anywhere else 0), -1, dtype=np.int64),
-        beam_place=np.full(many, -1, dtype=np.int64),
-    )
+def _empty(many: int, asked: RecitationOptions) -> Arrays:
+    """One row per question, before any is answered: the columns that were asked for."""
+    answers: Arrays = {
+        "recited": np.zeros(many, dtype=np.bool_),
+        # -1 if there is none, -2 if it is unknown (masked models).
+        "first_miss": np.full(many, NOT_KNOWN, dtype=np.int64),
+    }
+    if asked.tries:
+        answers["log2_probability"] = np.full(many, np.nan)
+    if asked.beam is not None:
+        # The place of the suffix among the beams, from 1; 0 if it is not among them.
+        answers["beam_place"] = np.full(many, -1, dtype=np.int64)
+    if asked.anywhere:
+        # What greedy decoding writes.
+        answers["written"] = np.full((many, asked.suffix), -1, dtype=np.int64)
+    # Why there is no answer; empty where there is one.
+    return {**answers, "reason": np.full(many, "", dtype=object)}

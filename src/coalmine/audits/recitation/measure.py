@@ -7,10 +7,12 @@ arXiv:2202.07646).
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
+import itertools
 import os
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unicodedata import category
@@ -18,18 +20,18 @@ from unicodedata import category
 import msgspec
 import numpy as np
 
-from coalmine.audits.recitation.answers import Answers, ask_models, check
-from coalmine.audits.recitation.options import RecitationOptions
-from coalmine.audits.recitation.questions import ONE_DOCUMENT, Questions, plan
-from coalmine.audits.recitation.records import Example, ModelFacts, Recitation
+from coalmine.audits.recitation.answers import ask_models, check
+from coalmine.audits.recitation.questions import Questions, plan
+from coalmine.audits.recitation.records import Example, ModelFacts, Recitation, RecitationOptions
 from coalmine.audits.recitation.shares import counted, rows_of, save_sequences
 from coalmine.corpus.files.streams import pyarrow_for
 from coalmine.corpus.index.queries import CorpusIndex
 from coalmine.engines.engine import Engine, open_engine
 from coalmine.engines.ledger import Ledger
-from coalmine.errors import InputError, ModelOutputError, NotMeasurableError
+from coalmine.engines.units import Arrays
+from coalmine.errors import InputError, NotMeasurableError
 from coalmine.models.contexts import NOTHING, Context
-from coalmine.models.protocols import ContextualModel, ConversationWriter, IntArray, Model, RemoteModel
+from coalmine.models.protocols import ContextualModel, ConversationWriter, IntArray, Model
 from coalmine.progress import Progress, Silent
 from coalmine.storage.files import make_directory, together
 from coalmine.visible import visible
@@ -80,7 +82,7 @@ def recite(
     if template:
         everyone = [_as_written(one, template) for one in everyone]
     folder = None if out is None else Path(out)
-    questions, settings, left_out = plan(everyone, corpus, given, shown)
+    questions, settings = plan(everyone, corpus, given, shown)
     # What a model cannot be asked, or a place that cannot be written to, is refused before any is asked.
     for model in everyone:
         check(model, settings)
@@ -91,33 +93,25 @@ def recite(
     ledger.begin(hashlib.sha256(msgspec.json.encode(facts)).hexdigest())
     if folder is not None:
         make_directory(folder)
-    try:
-        with open_engine(engine) as opened:
-            said, missing = ask_models(
-                everyone, questions, settings, engine=opened, ledger=ledger, progress=shown
-            )
-    except (NotMeasurableError, ModelOutputError):  # for all questions to a model
-        # These would come again; after all else, a lost worker or a full disk, the same command resumes.
-        if not any(isinstance(model, RemoteModel) for model in everyone):
-            with contextlib.suppress(InputError):  # what went wrong first is what counts
-                ledger.forget()
-        raise
-    names = _different_names(everyone)
+    with open_engine(engine) as opened:
+        said = ask_models(everyone, questions, settings, engine=opened, ledger=ledger, progress=shown)
+    names, contexts = _different_names(everyone), set(questions.contexts.tolist())
     # A question that one model has no answer to is left out for all, so that they are compared on the same ones.
-    rows = np.setdiff1d(np.arange(len(questions)), [row for own in missing for row in own])
+    rows = np.flatnonzero(np.all([own["reason"] == "" for own in said], axis=0))
     if not len(rows):
         raise NotMeasurableError("no question was answered by all models; ask them apart")
-    questions = questions.select(rows)
+    questions = replace(questions, which=questions.which[rows], contexts=questions.contexts[rows])
     answers = {
-        name: Answers._make(column[rows] for column in own) for name, own in zip(names, said, strict=True)
+        name: {column: values[rows] for column, values in own.items()}
+        for name, own in zip(names, said, strict=True)
     }
-    tables = {name: rows_of(questions, own, corpus, settings) for name, own in answers.items()}
+    tables = {name: rows_of(questions, own, corpus) for name, own in answers.items()}
     reasons = tuple(
-        f"{sum(str(one) == why for one in own.values()):,} questions to {name} have no answer: {why}"
-        for name, own in zip(names, missing, strict=True)
-        for why in dict.fromkeys(str(own[row]) for row in sorted(own))
+        f"{many:,} questions to {name} have no answer: {why}"
+        for name, own in zip(names, said, strict=True)
+        for why, many in Counter(own["reason"].tolist()).items()
+        if why
     )
-    of_one_document = len({sample.document for sample in questions.samples}) == 1
     described = [
         ModelFacts(
             name=name,
@@ -141,7 +135,11 @@ def recite(
         examples=_examples_of(answers, questions, corpus, reveal=reveal),
         revealed=reveal,
         not_measured=reasons,
-        warnings=(*left_out, *reasons, *((ONE_DOCUMENT,) if of_one_document else ())),
+        warnings=tuple(
+            f"no sequence is long enough for a context of {context} tokens"
+            for context in settings.contexts or ()
+            if context not in contexts
+        ),
         **counted(described, tables, settings),
     )
     if folder is None:
@@ -158,9 +156,7 @@ def recite(
 def _as_written(model: Model, template: str) -> Model:
     """A model that reads conversations as the index has them: their template wrote all that comes before a sequence."""
     written = model.as_written() if isinstance(model, ConversationWriter) else None
-    own = (
-        getattr(getattr(model, "chat", None), "sha256", None) if written is None else written.template_sha256
-    )
+    own = written.template_sha256 if written else getattr(getattr(model, "chat", None), "sha256", None)
     if own not in {None, template}:
         raise InputError(
             f"the index was written with another chat template than that of the tokenizer of {model.name!r}; index the corpus with the "
@@ -177,15 +173,13 @@ def _different_names(models: Sequence[Model]) -> list[str]:
     names: list[str] = []
     for model in models:
         own = visible(model.name)
-        name, number = own, 2
-        while name in names:
-            name, number = f"{own} ({number})", number + 1
-        names.append(name)
+        more = (f"{own} ({number})" for number in itertools.count(2))
+        names.append(next(name for name in itertools.chain([own], more) if name not in names))
     return names
 
 
 def _examples_of(
-    answers: dict[str, Answers], questions: Questions, index: CorpusIndex, *, reveal: bool
+    answers: dict[str, Arrays], questions: Questions, index: CorpusIndex, *, reveal: bool
 ) -> tuple[Example, ...]:
     """The recited sequences that occur least often, each at the longest context with which it is recited.
 
@@ -197,7 +191,7 @@ def _examples_of(
         written = index.decode(tokens.tolist())
         return written if reveal else masked_text(written)
 
-    by_any = np.logical_or.reduce([own.recited for own in answers.values()])
+    by_any = np.logical_or.reduce([own["recited"] for own in answers.values()])
     copies = np.array([sample.count for sample in questions.samples])[questions.which]
     order = np.lexsort((-questions.contexts, copies))
     found: dict[int, Example] = {}
@@ -218,7 +212,7 @@ def _examples_of(
             context=int(questions.contexts[question]) or None,
             prompt=text(questions.prompt(question)),
             suffix=text(target),
-            recited_by=tuple(name for name, own in answers.items() if own.recited[question]),
+            recited_by=tuple(name for name, own in answers.items() if own["recited"][question]),
         )
     return tuple(found.values())
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import numpy as np
 
-from coalmine.audits.recitation.options import RecitationOptions
+from coalmine.audits.recitation.records import RecitationOptions
 from coalmine.corpus.index.queries import CorpusIndex, Occurrence
 from coalmine.corpus.index.sampling import LENGTHS, Sample, bucket_of, normalized_sample, uniform_sample
 from coalmine.corpus.index.tokenizing import tokenizer_sha256
@@ -32,11 +33,9 @@ from coalmine.models.protocols import (
 from coalmine.progress import Progress
 from coalmine.randomness import arrays
 
-ONE_DOCUMENT = "all sequences are of one document, so the intervals are for this document alone: only sequences that overlap count together"
-GIVEN_WHOLE = "each question gives the whole conversation before a turn of the assistant, and the turn must begin with the suffix"
 
-
-class Questions(NamedTuple):
+@dataclass(frozen=True)
+class Questions:
     """Sequences of a corpus, each asked about once or several times, with contexts of different length.
 
     Question i is about sample which[i], of which `contexts[i]` tokens are given before the last `suffix`. A context of 0 is for masked
@@ -71,12 +70,6 @@ class Questions(NamedTuple):
         """What should follow; for a masked model, the whole sequence."""
         return self.sample(question).tokens[-self.suffix :]
 
-    def select(self, rows: IntArray) -> Questions:
-        """Some of the questions, about the same samples."""
-        return Questions(
-            self.samples, self.which[rows], self.contexts[rows], self.suffix, self.clusters, self.given
-        )
-
     def sha256(self) -> str:
         """A hash that differs between any two sets of questions."""
         digest = hashlib.sha256(str(self.suffix).encode())
@@ -87,8 +80,8 @@ class Questions(NamedTuple):
 
 def plan(
     models: Sequence[Model], index: CorpusIndex, options: RecitationOptions, progress: Progress
-) -> tuple[Questions, RecitationOptions, tuple[str, ...]]:
-    """The questions; the options with what was left open as it was decided; and what was left out, in words."""
+) -> tuple[Questions, RecitationOptions]:
+    """The questions, and the options with what was left open as it was decided."""
     for model in models:
         _check_reads(model, index)
     kinds = {isinstance(model, MaskedModel) for model in models}
@@ -100,14 +93,11 @@ def plan(
         isinstance(model, ConversationWriter) for model in models
     ):
         return _plan_turns(models, index, options)
-    lengths, contexts, left_out = plan_sizes(models, options, masked=masked)
+    lengths, contexts = plan_sizes(models, options, masked=masked)
     samples = _sample(index, lengths, options, progress)
     clusters = clusters_of(samples, index if options.sample == "uniform" else None)
     longer = options.contexts is not None and options.lengths is not None
     questions = ask_about(samples, clusters, contexts, 0 if masked else options.suffix, longer=longer)
-    missing = sorted(set(contexts) - set(questions.contexts.tolist()))
-    if missing:
-        left_out += (f"no sequence is long enough for contexts of {', '.join(map(str, missing))} tokens",)
     settings = msgspec.structs.replace(
         options,
         contexts=contexts,
@@ -115,7 +105,7 @@ def plan(
         tries=() if options.greedy_only or masked or any(map(by_text, models)) else tuple(options.tries),
         hidden_share=options.hidden_share if masked else None,
     )
-    return questions, settings, left_out
+    return questions, settings
 
 
 def by_text(model: Model) -> bool:
@@ -129,11 +119,7 @@ def _check_reads(model: Model, index: CorpusIndex) -> None:
         raise NotMeasurableError(
             f"{model.name!r} is a model of pairs, and an index has no sources; hold one fixed with given(source), or --source"
         )
-    try:
-        same = tokenizer_sha256(model.tokenizer) == index.manifest.tokenizer.sha256
-    except InputError:
-        same = False
-    if not same:
+    if tokenizer_sha256(model.tokenizer) != index.manifest.tokenizer.sha256:
         raise InputError(
             f"the index holds tokens of kind {index.tokenizer.kind!r} that are not those of {model.name!r}; index the corpus with "
             "the model's own: `coalmine data index CORPUS -o INDEX --tokenizer MODEL`"
@@ -142,8 +128,8 @@ def _check_reads(model: Model, index: CorpusIndex) -> None:
 
 def plan_sizes(
     models: Sequence[Model], options: RecitationOptions, *, masked: bool = False
-) -> tuple[tuple[int, ...], tuple[int, ...], tuple[str, ...]]:
-    """The lengths and contexts to use, as given or the usual ones that fit into the models' context; and what was left out, in words.
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The lengths and contexts to use, as given or the usual ones that fit into the models' context.
 
     Where only contexts are given, each is tried on sequences of its own length: context and suffix. Where lengths are given, each
     context is tried on all sequences that are long enough. Masked models are given sequences whole, and have no context.
@@ -170,12 +156,7 @@ def plan_sizes(
         )
     if options.contexts is None:
         lengths = [one + suffix for one in fitting]
-    left_out = f"{what} of more than {room} tokens were left out, because not all models can read as much"
-    return (
-        tuple(lengths),
-        () if masked else tuple(fitting),
-        () if fitting == wanted else (left_out,),
-    )
+    return tuple(lengths), () if masked else tuple(fitting)
 
 
 def longest_prompt(model: Model, suffix: int) -> int | None:
@@ -238,9 +219,7 @@ def clusters_of(samples: Sequence[Sample], index: CorpusIndex | None = None) -> 
     [1, 0, 0]
     """
     homes = [
-        Occurrence(one.document, one.offset)
-        if index is None or one.count == 1
-        else index.locate(one.tokens, limit=1)[0]
+        Occurrence(one.document, one.offset) if index is None else index.locate(one.tokens, limit=1)[0]
         for one in samples
     ]
     documents = np.array([home.document for home in homes], dtype=np.int64)
@@ -259,7 +238,7 @@ def clusters_of(samples: Sequence[Sample], index: CorpusIndex | None = None) -> 
 
 def _plan_turns(
     models: Sequence[Model], index: CorpusIndex, options: RecitationOptions
-) -> tuple[Questions, RecitationOptions, tuple[str, ...]]:
+) -> tuple[Questions, RecitationOptions]:
     """Up to `per_bucket` turns of the assistant, drawn uniformly, with the conversation before each."""
     writers = [model for model in models if isinstance(model, ConversationWriter)]
     if len(writers) < len(models):
@@ -302,7 +281,7 @@ def _plan_turns(
     settings = msgspec.structs.replace(
         options, contexts=(), lengths=(suffix,), tries=(), hidden_share=None, sample="uniform"
     )
-    return questions, settings, (GIVEN_WHOLE,)
+    return questions, settings
 
 
 def _turns_of(model: ConversationWriter, index: CorpusIndex, tokens: IntArray, suffix: int) -> Iterator[int]:

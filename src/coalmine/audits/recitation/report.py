@@ -52,7 +52,6 @@ TRENDS: Table[RecitationTrend] = Table(
         Column("share for ten times as much", lambda one: one.trend.slope, "%"),
         Column("p", lambda one: one.trend.p_value, "p"),
         Column("R²", lambda one: one.trend.r_squared),
-        Column("note", lambda one: "; ".join(one.trend.slope.warnings) or None),
     )
 )
 EXAMPLES: Table[Example] = Table(
@@ -75,9 +74,8 @@ def terminal_tables(result: Recitation) -> Iterator[RichTable]:
         (
             Column("model", lambda one: f"{one.model} (baseline)" if one.model in baselines else one.model),
             Column("context", lambda one: one.context or given),
-            Column("copies", _copies),
+            Column("copies", lambda one: " to ".join(f"{many:,}" for many in dict.fromkeys(one.copies))),
             Column("sequences", lambda one: one.recited.n),
-            Column("documents", lambda one: None if one.clusters == one.recited.n else one.clusters),
             Column("recited", lambda one: one.recited, "%"),
         )
     )
@@ -107,11 +105,6 @@ def _not_by(name: str) -> Column[tuple[str, dict[str, int]]]:
     return Column(f"not {name}", lambda row: row[1].get(name, "-"))
 
 
-def _copies(group: Group) -> str:
-    low, high = group.copies
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
-
-
 def given_in_words(result: Recitation) -> str:
     """What is given where it is not a number of tokens."""
     masked = result.settings.hidden_share is not None
@@ -134,15 +127,14 @@ def measures(run: Run) -> Iterator[Measure]:
     for number, (_, document) in enumerate(run.all(RECITATIONS)):
         tests: dict[str, dict[str, Any]] = {}
         for model in document.models:
-            groups = _groups(document, model.name)
+            groups = [one for one in document.groups if one.model == model.name and one.bucket is None]
             measured = [one for one in groups if one.recited.status == "measured"]
             if model.role == "asked":
                 # A model that was asked nothing is not tested: it neither is shown to recite nor takes a share of the error.
                 if measured:
-                    tests[model.name] = {
-                        "p_value": _chance(document, measured),
-                        "test": ("recitation", str(number), model.name),
-                    }
+                    # The contexts share the error.
+                    p_value = min(1.0, len(measured) * min(_excess(document, one) for one in measured))
+                    tests[model.name] = {"p_value": p_value, "test": ("recitation", str(number), model.name)}
                 yield _share(document, model, measured, tests.get(model.name, {}))
                 for group in groups:
                     name = f"{model.name}, context {group.context or given_in_words(document)}"
@@ -201,25 +193,15 @@ def _trends(document: Recitation, tests: dict[str, dict[str, Any]]) -> Iterator[
         steepest = max(growing, key=lambda one: one.trend.slope.value or 0.0)
         own = [test for name, test in tests.items() if steepest.model in {None, name}]
         test = min(own, key=lambda one: float(one["p_value"]), default={})
+        fit = "" if steepest.trend.r_squared is None else f" (R² {steepest.trend.r_squared:.2f})"
         yield Measure(
             key="recitation.trend",
             name=steepest.model or "",
             estimate=steepest.trend.slope,
             about=() if steepest.model is None else (steepest.model,),
-            says=f"by {axis}, {_fit_words(steepest)}"
-            + (", of a model that recites as much as this one" if test else ""),
+            says=f"by {axis}, {steepest.trend.slope.statement}{fit}",
             **test,
         )
-
-
-def _fit_words(one: RecitationTrend) -> str:
-    fit = "" if one.trend.r_squared is None else f" (R² {one.trend.r_squared:.2f})"
-    return f"{one.trend.slope.statement}{fit}"
-
-
-def _chance(document: Recitation, groups: Sequence[Group]) -> float:
-    """The maximum probability of reciting so much without memorization; the contexts share the error."""
-    return min(1.0, len(groups) * min(_excess(document, group) for group in groups))
 
 
 def _excess(document: Recitation, group: Group) -> float:
@@ -247,11 +229,6 @@ def _counts(recited: Estimate) -> tuple[int, int]:
     worth = recited.n if recited.effective_n is None else min(float(recited.n), recited.effective_n)
     n = max(1, math.floor(worth))
     return round((recited.value or 0.0) * n), n
-
-
-def _groups(document: Recitation, model: str) -> list[Group]:
-    """All sequences together for each context."""
-    return [one for one in document.groups if one.model == model and one.bucket is None]
 
 
 def _has_baseline(document: Recitation) -> bool:
@@ -284,14 +261,8 @@ RULES = (
 )
 
 
-def recitation_figures(run: Run) -> list[Chart]:
-    """One figure for each quantity of which at least two values were tried."""
-    document = run.first(RECITATIONS)
-    return [] if document is None else recitation_charts(document)
-
-
 def recitation_charts(document: Recitation) -> list[Chart]:
-    """The same for one result."""
+    """One figure for each quantity of which at least two values were tried."""
     found = ((by, _points(document, by)) for by in _AXES)
     return [_chart(document, by, rows) for by, rows in found if len({row[_AXES[by][1]] for row in rows}) > 1]
 
@@ -301,15 +272,12 @@ def _chart(document: Recitation, by: By, rows: Rows) -> Chart:
     title, x, _ = _AXES[by]
     main = document.main_context
     context = "" if by == "context" or main is None else f" with {main} tokens of context"
-    words = (
-        f"The share of sequences whose last {document.settings.suffix} tokens greedy decoding writes exactly{context}, with exact "
-        f"{100 * document.settings.confidence:g}% intervals."
-    )
     columns = ("model", x, _SHARE, "low", "high", "sequences")
     return Chart(
         id=f"recitation-by-{by}",
         title=title,
-        caption=words,
+        caption=f"The share of sequences whose last {document.settings.suffix} tokens greedy decoding writes exactly{context}, with "
+        f"exact {100 * document.settings.confidence:g}% intervals.",
         rows=[{**row, "name": names[row["model"]]} for row in rows],
         columns=columns,
         x=Axis(column=x, scale="log", format="~s", grid=False),
@@ -338,16 +306,11 @@ def _points(document: Recitation, by: By) -> Rows:
         elsewhere = by != "context" and group.context != document.main_context
         part = (by == "repetitions") != (group.bucket is not None)
         if x is not None and not part and not elsewhere and group.recited.status == "measured":
-            rows.append(
-                {
-                    "model": group.model,
-                    _AXES[by][1]: x,
-                    _SHARE: rounded(group.recited.value, 6),
-                    "low": rounded(group.recited.low, 6),
-                    "high": rounded(group.recited.high, 6),
-                    "sequences": group.recited.n,
-                }
+            share, low, high = (
+                rounded(one, 6) for one in (group.recited.value, group.recited.low, group.recited.high)
             )
+            row = {_AXES[by][1]: x, _SHARE: share, "low": low, "high": high, "sequences": group.recited.n}
+            rows.append({"model": group.model, **row})
     return rows
 
 
@@ -372,6 +335,8 @@ RECITATION = Audit(
     documents=(RECITATIONS,),
     measures=measures,
     rules=RULES,
-    figures=recitation_figures,
+    figures=lambda run: [
+        chart for one in [run.first(RECITATIONS)] if one for chart in recitation_charts(one)
+    ],
     details=_details,
 )

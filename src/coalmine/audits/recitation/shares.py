@@ -18,14 +18,13 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from coalmine.audits.recitation.answers import Answers
-from coalmine.audits.recitation.options import RecitationOptions
 from coalmine.audits.recitation.questions import Questions
 from coalmine.audits.recitation.records import (
     SEQUENCES_FILE,
     Group,
     ModelFacts,
     Recitation,
+    RecitationOptions,
     RecitationTrend,
     main_context,
     share_estimate,
@@ -47,7 +46,7 @@ _SMALL = -60.0
 _LEAST = {"first_miss": 0, "beam_place": 1}
 
 
-def rows_of(questions: Questions, answers: Answers, index: CorpusIndex, settings: RecitationOptions) -> Rows:
+def rows_of(questions: Questions, answers: Rows, index: CorpusIndex) -> Rows:
     """One row per question: where its sequence is, and what the model made of it; no texts."""
     facts = np.array(
         [(one.document, one.offset, one.length, one.count, one.bucket) for one in questions.samples],
@@ -59,15 +58,10 @@ def rows_of(questions: Questions, answers: Answers, index: CorpusIndex, settings
         "cluster": questions.clusters[questions.which],
         **dict(zip(("document", "offset", "length", "copies", "bucket"), facts.T, strict=True)),
         "context": questions.contexts,
-        "recited": answers.recited,
-        "first_miss": answers.first_miss,
+        **{name: values for name, values in answers.items() if name not in {"written", "reason"}},
     }
-    if settings.tries:
-        rows["log2_probability"] = answers.log2_probabilities[:, 0]
-    if settings.beam is not None:
-        rows["beam_place"] = answers.beam_place
-    if settings.anywhere:
-        rows["output_copies"] = _output_copies(index, questions, answers.written)
+    if "written" in answers:
+        rows["output_copies"] = _output_copies(index, questions, answers["written"])
     return rows
 
 
@@ -107,30 +101,17 @@ def log2_chance_in_tries(log2_probability: ArrayLike, tries: float) -> FloatArra
     >>> round(float(log2_chance_in_tries(-2000.0, 2.0**40)), 6)
     -1960.0
     """
-    # (1 - q)^n = exp(-2^power)
-    power = _log2_rate(log2_probability) + math.log2(tries)
-    result = np.array(power)
-    large = power > _SMALL
-    with np.errstate(over="ignore"):
-        result[large] = np.log2(-np.expm1(-np.exp2(power[large])))
-    return result
-
-
-def _log2_rate(log2_probability: ArrayLike) -> FloatArray:
-    """Log2 of -log(1 - q): what one try adds to the exponent of never seeing the suffix; infinite for q = 1."""
     log2_q = np.asarray(log2_probability, dtype=np.float64)
-    if np.any(np.isnan(log2_q)) or np.any(log2_q > 1e-3):
+    if not np.all(log2_q <= 1e-3):
         raise InputError("log2 probabilities must be at most 0, and numbers; check the model's scores")
     log2_q = np.minimum(log2_q, 0.0)
-    rate = np.array(log2_q)
-    large = log2_q > _SMALL
-    own = log2_q[large]
-    with np.errstate(divide="ignore"):
-        # Each keeps its digits on its own side of one half.
-        near_one = np.log(-np.expm1(own * math.log(2)))
-        near_none = np.log1p(-np.exp2(np.minimum(own, -1.0)))
-        rate[large] = np.log2(-np.where(own > -1, near_one, near_none))
-    return rate
+    with np.errstate(all="ignore"):
+        # log(1 - q): each keeps its digits on its own side of one half.
+        near_one = np.log(-np.expm1(log2_q * math.log(2)))
+        log_missed = np.where(log2_q > -1, near_one, np.log1p(-np.exp2(np.minimum(log2_q, -1.0))))
+        # (1 - q)^n = exp(-2^power); q = 1 has an infinite power.
+        power = np.where(log2_q > _SMALL, np.log2(-log_missed), log2_q) + math.log2(tries)
+        return np.where(power > _SMALL, np.log2(-np.expm1(-np.exp2(power))), power)
 
 
 def counted(

@@ -25,8 +25,8 @@ from coalmine.audits.provenance.options import By, ProvenanceOptions
 from coalmine.audits.provenance.users import AuditedUsers, User
 from coalmine.audits.provenance.views import encoded, view_of
 from coalmine.audits.recitation.measure import recite
-from coalmine.audits.recitation.options import RecitationOptions
 from coalmine.audits.recitation.questions import longest_prompt
+from coalmine.audits.recitation.records import RecitationOptions
 from coalmine.audits.whole.records import Speeds
 from coalmine.audits.whole.subject import LINE, CorpusSample, Subject
 from coalmine.corpus.index.building import build_index
