@@ -107,6 +107,22 @@ def test_what_the_baseline_certainly_recites_is_easy(low, status):
     assert "; the baseline: 300 of 1,000 sequences were recited" in one.evidence
 
 
+def test_models_and_files_are_told_apart():
+    second = made.group(share(0), model="second")
+    run = run_of(made.group(share(60)), second, names=("asked", "second"))
+    assert [(one.status, one.subject) for one in found(run, "recitation.share")] == [
+        ("found", ("asked",)),
+        ("clear", ("second",)),
+    ]
+    documents = [made.recitations(made.group(share(hits))) for hits in (0, 60)]
+    statuses = {one.status for one in found(made.run_of(recitations=documents), "recitation.share")}
+    # Of one model that recites in one result, the other result is not called clear.
+    assert statuses == {"not_measured", "found"}
+    # A baseline is not accused, and is no model that was asked.
+    beside = run_of(made.group(share(1)), made.group(share(900), model="other"), baseline=True)
+    assert the(beside, "recitation.share").subject == ("asked",)
+
+
 # Trends
 
 

@@ -35,12 +35,6 @@ def test_contexts_are_tried_on_sequences_of_their_own_length_or_on_all_that_are_
     assert asked(contexts=(2, 6), lengths=(6, 10, 12)) == [(6, 2), (10, 2), (12, 2), (10, 6), (12, 6)]
 
 
-def test_a_question_is_the_end_of_its_sequence():
-    questions = ask_about([sample(12)], np.arange(1), (6,), 4, longer=True)
-    assert questions.prompt(0).tolist() == [2, 3, 4, 5, 6, 7]
-    assert questions.target(0).tolist() == [8, 9, 10, 11]
-
-
 @given(st.floats(-3000, 0), st.integers(1, 10**12))
 def test_chances_in_tries_agree_with_exact_arithmetic(log2_q, tries):
     mpmath = pytest.importorskip("mpmath")

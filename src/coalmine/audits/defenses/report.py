@@ -89,8 +89,7 @@ def _of_bench(bench: Bench, number: int) -> Iterator[Measure]:
     for key, rows in (("defenses.lower", lower), ("defenses.not_lower", others)):
         names = ", ".join(row.defense.name for row in rows)
         for row in rows:
-            if row.difference is not None:
-                cost = "not known" if row.loss is None else f"{row.loss:.3f}"
+            if row.difference is not None and row.loss is not None:
                 yield Measure(
                     key=key,
                     name=row.defense.name,
@@ -98,7 +97,7 @@ def _of_bench(bench: Bench, number: int) -> Iterator[Measure]:
                     estimate=row.difference.estimate,
                     about=(row.defense.name,),
                     says=f"{row.difference.estimate.statement} (adjusted {row.adjusted_p_value:.2g}; lower with {row.lower_in} of "
-                    f"{row.of_seeds} seeds), at a loss of {cost} bits per character",
+                    f"{row.of_seeds} seeds), at a loss of {row.loss:.3f} bits per character",
                     but=names,
                 )
     reasons = list(bench.failed)

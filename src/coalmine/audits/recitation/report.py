@@ -83,9 +83,9 @@ def terminal_tables(result: Recitation) -> Iterator[RichTable]:
     ways = [_way(way) for way in (whole[0].ways if whole else ())]
     yield Table((*shares.columns, *ways)).terminal(whole)
     yield shares.terminal(one for one in result.groups if one.bucket is not None and one.context == main)
-    trends = [one for one in result.trends if one.context in {None, main}]
-    if any(one.trend.slope.value is not None for one in trends):
-        yield TRENDS.terminal(one for one in trends if one.trend.slope.value is not None)
+    shown = [one for one in result.trends if one.trend.slope.value is not None]
+    if trends := [one for one in shown if one.context in {None, main}]:
+        yield TRENDS.terminal(trends)
     if len(result.models) > 1:
         others = (_not_by(one.name) for one in result.models)
         yield Table((Column("only", _first), *others)).terminal(result.exclusive.items())

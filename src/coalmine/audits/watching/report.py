@@ -42,11 +42,8 @@ def training_figures(run: Run) -> Iterator[Chart | None]:
             rows=[
                 dict(zip(columns, (name, epoch.epoch, step, rounded(loss)), strict=True))
                 for epoch, step in zip(record.epochs, ends, strict=True)
-                for name, loss in (
-                    ("training", epoch.training_loss_bits),
-                    ("validation", epoch.validation_loss_bits),
-                )
-                if loss is not None
+                for name in ("training", "validation")
+                if (loss := getattr(epoch, f"{name}_loss_bits")) is not None
             ],
             columns=columns,
             x=Axis(column="batches", grid=False),
@@ -55,9 +52,7 @@ def training_figures(run: Run) -> Iterator[Chart | None]:
             color="loss on",
             height=220,
         )
-    looks = [] if watched is None else [moment for moment in watched.watched if moment.seen]
-    rows = _medians(run, looks)
-    if watched is None or not rows:
+    if watched is None or not (rows := _medians(run, [one for one in watched.watched if one.seen])):
         return
     yield Chart(
         id="exposure-during-training",
