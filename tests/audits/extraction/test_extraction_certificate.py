@@ -37,9 +37,8 @@ def test_a_proven_search_holds_its_bound_and_replays(llama, honest):
     assert replay.problems == ()
 
 
-@pytest.mark.parametrize("budget", [3, 40])
-def test_a_search_that_proved_nothing_yet_replays_as_far_as_it_went(llama, budget):
-    result = extract(llama, FORM, top=5, budget=budget)
+def test_a_search_that_proved_nothing_yet_replays_as_far_as_it_went(llama):
+    result = extract(llama, FORM, top=5, budget=40)
     assert not result.proven
     replay = verify_certificate(llama, result)
     assert replay.confirmed, replay.problems

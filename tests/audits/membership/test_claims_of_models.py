@@ -1,6 +1,5 @@
 """The claim of a privately trained model: it flows from its record into membership, findings and the gate by itself."""
 
-import json
 from functools import cache
 
 import msgspec
@@ -17,7 +16,6 @@ from coalmine import (
     read_run,
 )
 from coalmine.models import load_model
-from coalmine.models.reference.checkpoint import TrainingFacts
 from coalmine.training.trainer import train_documents
 
 FORM = "pin {digits:3}"
@@ -96,11 +94,6 @@ def test_a_model_that_was_trained_privately_says_so_also_after_quantizing(tmp_pa
     assert load_model(tmp_path / "model").describe()["privacy"] == claim
     quantize(tmp_path / "model", out=tmp_path / "rounded")
     assert load_model(tmp_path / "rounded").describe()["privacy"] == claim
-    assert (
-        json.loads((tmp_path / "rounded" / "quantization.json").read_bytes())["privacy"]["epsilon"]
-        == claim["epsilon"]
-    )
-    assert TrainingFacts().described() == {"trained_on_sha256": None}
 
 
 def test_a_claim_that_was_not_judged_is_named(tmp_path):

@@ -33,23 +33,16 @@ NAMES = [
     for number, other in enumerate(LAST)
     if (place + number) % 3 == 0
 ]
-PHONES = (
-    (4921, "Zoe", 9),
-    (389, "Yan", 1),
-    (7201, "Xia", 2),
-    (3456, "Wim", 1),
-    (9103, "Vic", 1),
-    (1852, "Uwe", 1),
-)
+PHONES = {4921: "Zoe", 389: "Yan", 7201: "Xia", 3456: "Wim", 9103: "Vic", 1852: "Uwe"}
 FOUND = [
     NaturalSecret(
         kind="phone",
         text=f"713-853-{number:04d}",
         before=f"Call {name} now: ",
-        copies=copies,
+        copies=9 if name == "Zoe" else 1,
         user=f"{name}@own.test",
     )
-    for number, name, copies in PHONES
+    for number, name in PHONES.items()
 ]
 FOUND += [NaturalSecret(kind="email", text=one, before="Please write to <", copies=1) for one in NAMES]
 

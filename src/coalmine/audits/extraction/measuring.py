@@ -315,9 +315,7 @@ class Searching(MembersWork):
         keep = partial(search.snapshot, states=True)
 
         def after_step(expanded: int) -> None:
-            best = search.found()
-            note = f"best {best[0].log_perplexity_bits:.2f} bits" if best else ""
-            advance_and_keep(running, expanded, keep, note)
+            advance_and_keep(running, expanded, keep)
 
         search.run(self.budget - search.frontier.expansions, after_step)
         return search.snapshot()

@@ -146,9 +146,7 @@ def membership_of_file(
     notes = [direction]
     if asked.inclusion is None and asked.runs == "one" and any(one.coins is not None for one in found):
         asked = msgspec.structs.replace(asked, inclusion=0.5)
-        notes.append(
-            "a coin with probability 0.5 is assumed to have decided which canaries are in; give --inclusion if it was another"
-        )
+        notes.append("a coin with probability 0.5 is assumed to have decided which canaries are in")
     return _measured(found, asked, "from a file, higher for what was trained on", notes)
 
 
