@@ -70,11 +70,9 @@ class Axis(msgspec.Struct, frozen=True, kw_only=True):
             look |= {"labelExpr": "split(datum.label, ' | ')"}
             return {"field": field, "type": "nominal", "title": title, "sort": None, "axis": look}
         look["tickCount"] = 6
-        ends: Spec = (
-            {"padding": 12, **({} if self.scale == "log" else {"zero": False})}
-            if self.domain is None
-            else {"domain": list(self.domain), "clamp": True}
-        )
+        ends: Spec = {"padding": 12} if self.scale == "log" else {"padding": 12, "zero": False}
+        if self.domain is not None:
+            ends = {"domain": list(self.domain), "clamp": True}
         return {
             "field": field,
             "type": "quantitative",

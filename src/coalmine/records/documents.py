@@ -245,25 +245,16 @@ def is_there(path: Path) -> bool:
     return os.path.isfile(path)  # noqa: PTH113 - see above
 
 
-def check_companion(
-    document: str | os.PathLike[str], name: str, sha256: str | None, what: str
-) -> Path | None:
-    """The file beside a sealed document that was written with it; None where there is none, and an AlteredError where it is another.
+def check_companion(document: Path, name: str, sha256: str | None, what: str) -> None:
+    """Refuse a file beside a sealed document that is not the one that was written with it, if there is one.
 
     `sha256` is what the document says of it; None where it was written without one.
     """
     path = beside(document, name)
-    if not is_there(path):
-        return None
-    if sha256 is None:
+    if is_there(path) and (sha256 is None or sha256_of_file(path) != sha256):
         raise AlteredError(
-            f"{path} was not written with {Path(document).name}, which says nothing of it; remove it, or make {what} again"
+            f"{path} is not what was written with {document.name}: its SHA-256 does not match; restore it, or make {what} again"
         )
-    if sha256_of_file(path) != sha256:
-        raise AlteredError(
-            f"{path} is not what was written with {Path(document).name}: its SHA-256 does not match; restore it, or make {what} again"
-        )
-    return path
 
 
 # Numbers that follow from each other were computed by sums and logarithms in double precision.

@@ -70,15 +70,12 @@ def work_directory(parent: str | os.PathLike[str] | None = None) -> Iterator[Pat
     remove_abandoned(place)
     path = place / f".work.{work_name(4)}"  # short, because names of sockets below it may not be long
     path.mkdir(mode=0o700)
-    descriptor: int | None = None
-    try:
+    with contextlib.ExitStack() as held:
+        held.callback(shutil.rmtree, path, ignore_errors=True)  # an error of the block is the one to report
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        held.callback(os.close, descriptor)
         locked(descriptor)
         yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)  # an error of the block is the one to report
-        if descriptor is not None:
-            os.close(descriptor)
 
 
 def left_unfinished(directory: Path) -> frozenset[str]:
