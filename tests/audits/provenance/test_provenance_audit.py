@@ -94,7 +94,7 @@ def test_numbers_are_those_of_one_text_at_a_time(trained):
         lowest = [min_k_plus_plus(view.log2_probabilities, view.means, view.deviations) for view in own]
         assert math.isclose(found["min-k++"][place], np.mean(lowest), rel_tol=1e-3, abs_tol=1e-3)
         ranks = np.concatenate([view.ranks for view in own])
-        assert np.allclose(found["rank-histogram"][place], work.histogram.features(ranks))
+        assert np.allclose(found["rank-histogram"][place], work.ranking(model).features(ranks))
 
 
 def rmia_by_hand(mine, theirs, others, slack):

@@ -219,7 +219,7 @@ def test_models_that_saw_nobody_are_accused_within_the_level_of_the_report():
             "with 60 non-members no p-value is below 0.016",
         ),
         (made.provenance(tuple(range(40))), "And 10 users more, in provenance.json."),
-        (made.provenance(members=MEMBERS), "0.75 ("),
+        (made.provenance(members=MEMBERS), "AUC is 0.75"),
     ],
 )
 def test_the_terminal_says_what_follows_and_names_nobody(document, said):

@@ -54,8 +54,6 @@ _IN_WORDS: dict[Group, str] = {
 }
 # In bytes of UTF-8 after normalization: shorter texts ("thank you very much") are written by many users independently of each other.
 SHORTEST_TEXT = 30
-# Texts of fewer words are not looked for inside other texts.
-_FEWEST_WORDS = 6
 # Of the dates of a group: the texts outside of them are few, and one wrong date does not make the range long.
 _CENTRAL = (0.01, 0.99)
 # If less of the texts are within the time of the other group; it is near 0.98 for groups of the same time.
@@ -156,9 +154,7 @@ def _unknown_words(asked: Mapping[str, Arrays | None], seed: int) -> list[DataCh
 
 
 def repeated_texts(groups: Mapping[Group, Sequence[User]], by: By = "user") -> list[DataCheck]:
-    """Whether several users have a text, or have it inside one of theirs, such as quotations and forwarded mail.
-
-    Users of the same name are one; short texts are left out.
+    """Whether several users have the same text, such as a forwarded mail; users of the same name are one, and short texts are left out.
 
     >>> both = UserText("Please find attached the minutes of the meeting.")
     >>> ann, bob = User("ann", (both, UserText("My own words, and nobody else's."))), User("bob", (both,))
@@ -166,34 +162,20 @@ def repeated_texts(groups: Mapping[Group, Sequence[User]], by: By = "user") -> l
     '1 of 2 texts of at least 30 bytes are of several users, 2 of 2 in all; one of them of 2'
     """
     owners: dict[str, set[str]] = defaultdict(set)
-    # Lines of several files have the same names.
-    named = [
-        (f"{group} {user.name}" if by == "document" else user.name, text)
-        for group, users in groups.items()
-        for user in users
-        for text in user.texts
-    ]
-    for name, text in named:
-        form = _form(text)
-        if _is_long(form, by):
-            owners[form].add(name)
-    starts: dict[tuple[str, ...], list[tuple[str, list[str]]]] = defaultdict(list)
-    for known in owners:
-        words = known.split()
-        if len(words) >= _FEWEST_WORDS:
-            starts[tuple(words[:_FEWEST_WORDS])].append((known, words))
-    for name, text in named:
-        words = normalized(text.text).split()
-        for first in range(len(words) - _FEWEST_WORDS + 1):
-            for known, own in starts.get(tuple(words[first : first + _FEWEST_WORDS]), ()):
-                if words[first : first + len(own)] == own:
-                    owners[known].add(name)
+    every = set()
+    for group, users in groups.items():
+        for user in users:
+            # Lines of several files have the same names.
+            name = f"{group} {user.name}" if by == "document" else user.name
+            every.add(name)
+            for form in _texts_of(user, by):
+                owners[form].add(name)
     repeated = [some for some in owners.values() if len(some) > 1]
     if not repeated:
         return []
     says = (
         f"{len(repeated):,} of {len(owners):,} texts of at least {_shortest(by)} bytes are of several users, "
-        f"{len(set().union(*repeated)):,} of {len({name for name, _ in named}):,} in all; one of them of {max(map(len, repeated)):,}"
+        f"{len(set().union(*repeated)):,} of {len(every):,} in all; one of them of {max(map(len, repeated)):,}"
     )
     effect: Literal["blurs", "none"] = "blurs" if len(repeated) >= _MOST_SHARED * len(owners) else "none"
     return [DataCheck(about="shared", effect=effect, says=says)]
@@ -343,11 +325,8 @@ def _form(text: UserText) -> str:
 
 
 def _texts_of(user: User, by: By) -> set[str]:
-    return {form for form in map(_form, user.texts) if _is_long(form, by)}
-
-
-def _is_long(form: str, by: By) -> bool:
-    return len(form.encode("utf-8", "surrogatepass")) >= _shortest(by)
+    forms = map(_form, user.texts)
+    return {form for form in forms if len(form.encode("utf-8", "surrogatepass")) >= _shortest(by)}
 
 
 def _shortest(by: By) -> int:

@@ -67,8 +67,8 @@ def question_of(
             StatisticFacts(
                 name=one.name,
                 not_applicable=why,
-                non_member_scores=_known(others.get(one.name, np.empty(0))),
-                own_scores=_known(scores.get(one.name, np.empty(0))) if person else (),
+                non_member_scores=_known(others.get(one.name)),
+                own_scores=_known(scores.get(one.name)) if person else (),
             )
         )
     blind = None
@@ -229,9 +229,9 @@ def _judge(one: StatisticFacts, question: Question, fdr: float) -> _Judged:
     return _Judged(cells)
 
 
-def _known(scores: FloatArray) -> tuple[float, ...]:
+def _known(scores: FloatArray | None) -> tuple[float, ...]:
     """The scores of those who have one, in ascending order."""
-    return tuple(np.sort(scores[~np.isnan(scores)]).tolist())
+    return () if scores is None else tuple(np.sort(scores[~np.isnan(scores)]).tolist())
 
 
 def _why(question: Question, own: _Judged | None, options: ProvenanceOptions) -> str:

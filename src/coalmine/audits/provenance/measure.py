@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -42,7 +42,6 @@ from coalmine.audits.provenance.users import AuditedUsers, User
 from coalmine.audits.provenance.views import View, known_tokens, view_of
 from coalmine.audits.provenance.words import (
     Cut,
-    Side,
     ablation_curves,
     frequency_ranks,
     weights_of,
@@ -120,12 +119,53 @@ def audit_provenance(
     if folder is not None:
         make_directory(folder)
     with open_engine(engine) as opened:
-        running = {"engine": opened, "ledger": ledger, "progress": progress or Silent()}
-        result = _asked(work, asked, there, users, given, fit, left_out, **running)
-    result = msgspec.structs.replace(
-        result,
+
+        def ask(role: str, work: UserWork) -> Arrays | None:
+            task, shown = f"Asking about {role.replace('_', ' ')}", progress or Silent()
+            some = asked[role]
+            return (
+                ask_users(work, some, engine=opened, ledger=ledger, progress=shown, task=task)
+                if some
+                else None
+            )
+
+        found = {role: ask(role, work) for role in _ROLES if role != "reference"}
+        if fit is not None and not {"rmia", "rank-histogram"}.isdisjoint(work.statistics):
+            there = _learned(there, fit, ask("reference", _shadow_work(work, fit)) or {})
+    checks = check_data(users, found if work.view.reads_unknown else None, given)
+    if left_out:
+        checks["texts"] += (DataCheck(about="shared", effect="none", says=left_out),)
+    beside = "other_non_members" if found["other_non_members"] is not None else "non_members"
+    sides: dict[Asks, tuple[str, str]] = {
+        "texts": ("suspects", "non_members"),
+        "user": ("other_suspects", beside),
+    }
+    questions = []
+    for asks, (own, other) in sides.items():
+        columns = found[own]
+        if columns is not None:
+            groups = getattr(users, own), getattr(users, other)
+            raw = question_of(asks, groups, columns, found[other], there, given, checks[asks])
+            questions.append(decide(raw, given, users.members))
+    words = list(
+        word_points({"suspects": found["suspects"], "non-members": found["non_members"]}, given.confidence)
+    )
+    if work.frequencies is not None and work.view.top is None and given.ablation_texts:
+        texts = asked["suspects"], asked["non_members"]
+        words += ablation_curves(model, work.frequencies, *texts, most=given.ablation_texts, seed=given.seed)
+    result = Provenance(
+        model=model.describe(),
         reference_model=None if reference_model is None else reference_model.describe(),
+        fit_sha256=None if fit is None else fit.sha256,
+        shadows=0 if fit is None else len(fit.record.shadows),
+        settings=given,
+        ranked=work.view.ranked,
+        top=work.view.top,
+        probabilities=work.view.probabilities,
+        questions=tuple(questions),
+        words=tuple(words),
         data_sha256=data_sha256 or {},
+        warnings=tuple(_warnings([some for some in found.values() if some is not None])),
     )
     if folder is not None:
         with together():
@@ -148,6 +188,7 @@ def _planned(
     cut: Cut = partial(known_tokens, model.tokenizer) if known else str.split
     common = users.reference or [*users.suspects, *users.non_members]
     counts = Counter(word for user in common for text in user.texts for word in cut(text.text))
+    ranks = frequency_ranks([counts[token] for token in range(model.tokenizer.size)]) if known else None
     weight = weights_of(counts, options.selection)
     asked = {
         role: [with_chosen_texts(user, options, cut, weight) for user in getattr(users, role)]
@@ -167,23 +208,16 @@ def _planned(
         top=options.top,
         bins=options.bins,
         scaling=options.scaling,
-        frequencies=frequency_ranks([counts[token] for token in range(model.tokenizer.size)])
-        if known
-        else None,
+        frequencies=ranks,
     )
     if fit is None:
         absent["classifier"] = f"there is no audit classifier; {_TRAIN_SHADOWS}"
-    elif any(one.histogram.width != work.histogram.width for one in _shadow_works(fit, work)):
-        absent["classifier"] = (
-            "the shadow models rank fewer tokens than the target lists, or than there are bins"
-        )
-    there = Available(absent, None, of_users)
+    elif len({work.ranking(one).width for one in (model, *fit.shadows)}) > 1:
+        absent["classifier"] = "shadow models rank fewer tokens than the target lists or than there are bins"
+    there, wanted = Available(absent, None, of_users), options.statistic
     missing = {one.name: one.missing(there) for one in STATISTICS}
-    wanted = options.statistic
     if wanted is not None and missing[wanted] is not None:
-        raise NotMeasurableError(
-            f"{wanted} cannot be computed: {missing[wanted]}; or choose another statistic"
-        )
+        raise NotMeasurableError(f"{wanted} cannot be computed: {missing[wanted]}; choose another statistic")
     computed = tuple(name for name, why in missing.items() if why is None)
     return replace(work, statistics=computed), asked, there
 
@@ -198,18 +232,12 @@ def _absent(
     if not view.moments:
         absent["moments"] = "the target does not give the whole distribution over its vocabulary"
     if view.top is None:
-        absent["list"] = (
-            "the target ranks every token, so that all are listed; look at the likeliest few with --top"
-        )
+        absent["list"] = "the target ranks every token; look at the likeliest few with --set top=K"
     if fit is None:
         absent["shadows"] = f"there are no shadow models; {_TRAIN_SHADOWS}"
     elif not shadows:
         absent["shadows"] = "the shadow models do not cut texts into the target's tokens"
-    if reference is None and not shadows:
-        absent["comparison"] = (
-            "there is no model to compare with; name one with --reference-model, or fit shadow models"
-        )
-    elif reference is not None:
+    if reference is not None:
         other, named = view_of(reference), f"the reference model {visible(reference.name)}"
         alike = view.cuts_alike(other)
         if not alike:
@@ -218,83 +246,37 @@ def _absent(
             absent["comparison"] = f"{named} gives no log-probabilities"
         elif not alike and (view.reads_unknown or other.reads_unknown):
             absent["comparison"] = f"{named} counts other words than the target"
+    elif not shadows:
+        absent["comparison"] = (
+            "there is no other model; name one with --reference-model, or fit shadow models"
+        )
     return absent
 
 
-def _asked(
-    work: UserWork,
-    asked: Mapping[str, Sequence[User]],
-    there: Available,
-    users: AuditedUsers,
-    options: ProvenanceOptions,
-    fit: Fit | None,
-    left_out: str,
-    **running: Any,
-) -> Provenance:
-    """Ask about everyone, and decide."""
-
-    def ask(role: str, work: UserWork) -> Arrays | None:
-        some = asked[role]
-        return (
-            ask_users(work, some, task=f"Asking about {role.replace('_', ' ')}", **running) if some else None
-        )
-
-    found = {role: ask(role, work) for role in _ROLES if role != "reference"}
-    if "rmia" in work.statistics:
-        compared = ask("reference", replace(work, statistics=("rmia",), frequencies=None)) or {}
-        there = there._replace(ratios=compared["rmia"])
-    if fit is not None and "rank-histogram" in work.statistics:
-        features, labels = [], []
-        for shadow, trained_on in zip(_shadow_works(fit, work), fit.trained_on.T, strict=True):
-            histograms = (ask("reference", shadow) or {})["rank-histogram"]
-            read = ~np.isnan(histograms).any(axis=1)
-            features.append(histograms[read])
-            labels.append(trained_on[read])
-        classifier = fit_classifier(np.concatenate(features), np.concatenate(labels))
-        there = there._replace(classifier=classifier)
-    checks = check_data(users, found if work.view.reads_unknown else None, options)
-    if left_out:
-        noted = DataCheck(about="shared", effect="none", says=left_out)
-        checks["texts"] = (*checks["texts"], noted)
-    beside = "other_non_members" if found["other_non_members"] is not None else "non_members"
-    sides: dict[Asks, tuple[str, str]] = {
-        "texts": ("suspects", "non_members"),
-        "user": ("other_suspects", beside),
-    }
-    questions = []
-    for asks, (own, other) in sides.items():
-        columns, others = found[own], found[other]
-        if columns is not None:
-            groups = getattr(users, own), getattr(users, other)
-            raw = question_of(asks, groups, columns, others, there, options, checks[asks])
-            questions.append(decide(raw, options, users.members))
-    both: dict[Side, Arrays | None] = {"suspects": found["suspects"], "non-members": found["non_members"]}
-    words = list(word_points(both, options.confidence))
-    if work.frequencies is not None and work.view.top is None and options.ablation_texts:
-        groups = asked["suspects"], asked["non_members"]
-        most, seed = options.ablation_texts, options.seed
-        words += ablation_curves(work.target, work.frequencies, *groups, most=most, seed=seed)
-    return Provenance(
-        model=work.target.describe(),
-        fit_sha256=None if fit is None else fit.sha256,
-        shadows=0 if fit is None else len(fit.record.shadows),
-        settings=options,
-        ranked=work.view.ranked,
-        top=work.view.top,
-        probabilities=work.view.probabilities,
-        questions=tuple(questions),
-        words=tuple(words),
-        warnings=tuple(_warnings([some for some in found.values() if some is not None])),
+def _shadow_work(work: UserWork, fit: Fit) -> UserWork:
+    """What to ask about the reference users: all shadow models, and the target only where its likelihoods are compared."""
+    by_rmia = "rmia" in work.statistics
+    return replace(
+        work,
+        target=work.target if by_rmia else fit.shadows[0],
+        reference=None,
+        shadows=fit.shadows,
+        statistics=("rmia",) if by_rmia else (),
+        top=work.top if by_rmia else work.view.top,
+        frequencies=None,
+        of_shadows="rank-histogram" in work.statistics,
     )
 
 
-def _shadow_works(fit: Fit, work: UserWork) -> list[UserWork]:
-    """What to ask each shadow model about the reference users: the ranks that the target shows."""
-    top, bins, scaling = work.view.top, work.bins, work.scaling
-    return [
-        UserWork(shadow, statistics=("rank-histogram",), top=top, bins=bins, scaling=scaling)
-        for shadow in fit.shadows
-    ]
+def _learned(there: Available, fit: Fit, compared: Arrays) -> Available:
+    """What follows from the answers about the reference users: their likelihood ratios, and the audit classifier."""
+    if "rmia" in compared:
+        there = there._replace(ratios=compared["rmia"])
+    if "histograms" in compared:
+        features, labels = compared["histograms"].swapaxes(0, 1), fit.trained_on.T
+        read = ~np.isnan(features).any(axis=2)
+        there = there._replace(classifier=fit_classifier(features[read], labels[read]))
+    return there
 
 
 def _warnings(asked: Sequence[Arrays]) -> list[str]:

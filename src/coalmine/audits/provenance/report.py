@@ -236,15 +236,13 @@ def in_plain_words(document: Provenance, question: Question) -> list[str]:
 
 
 def terminal(document: Provenance, question: Question, *, reveal: bool = False) -> list[Any]:
-    """A question, the users with the strongest evidence, what each statistic found, and the answer in words."""
+    """A question, the users with the strongest evidence, and the answer in words."""
     more = len(question.rows) - MOST_ROWS
     return [
         question_title(question),
         "",
         users_table(document, question, reveal=reveal).terminal(strongest_first(question)[:MOST_ROWS]),
         f"And {counted(more, document.settings.by)} more, in provenance.json." if more > 0 else "",
-        "",
-        statistics_table(question).terminal(question.statistics),
         "",
         *in_plain_words(document, question),
         "",
@@ -278,33 +276,8 @@ def users_table(document: Provenance, question: Question, *, reveal: bool = Fals
     )
 
 
-def statistics_table(question: Question) -> Table[StatisticFacts]:
-    """What each statistic found, and how well, where the truth is known; nothing is found by scores that say nothing."""
-    calibrated = {"non-members": "", "shadows": "calibrated on shadows", "nothing": "nobody to compare with"}
-
-    def remark(one: StatisticFacts) -> str:
-        if one.not_applicable is not None:
-            return f"not applicable: {one.not_applicable}"
-        return ", ".join(filter(None, [calibrated[one.calibrated], "decides" if one.decides else ""]))
-
-    def rate(name: str) -> Column[StatisticFacts]:
-        return Column(
-            name, lambda one: None if one.detection is None else getattr(one.detection, name.lower())
-        )
-
-    return Table(
-        (
-            Column("statistic", lambda one: one.name),
-            Column("found", lambda one: one.found),
-            Column("p-value of all", lambda one: None if question.why else one.p_value, "p", "p of all"),
-            *map(rate, ("AUC", "accuracy", "precision", "recall")),
-            Column("remark", remark),
-        )
-    )
-
-
 def details(run: Run, reveal: bool) -> Iterator[Detail]:
-    """Users and statistics of each question."""
+    """The users of each question."""
     for _, document in run.all(PROVENANCES):
         for question in document.questions:
             by, title = document.settings.by, question_title(question)
@@ -322,12 +295,6 @@ def details(run: Run, reveal: bool) -> Iterator[Detail]:
                     label="Decision",
                     choices={one: one for one in decisions},
                 ),
-            )
-            yield statistics_table(question).detail(
-                question.statistics,
-                section=SECTION,
-                title=f"Statistics: {title}",
-                caption="Statistics and what each found",
             )
 
 

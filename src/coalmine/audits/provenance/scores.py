@@ -66,7 +66,7 @@ class Seen:
     @cached_property
     def ranks(self) -> IntArray:
         """Of all tokens that count."""
-        return np.concatenate([np.empty(0, dtype=np.int64), *(view.ranks for view in self.read)])
+        return _ranks(self.target)
 
     @cached_property
     def pairs(self) -> list[tuple[FloatArray, FloatArray]]:
@@ -119,7 +119,7 @@ class Statistic(NamedTuple):
     Attributes:
         name: what users call it.
         needs: what it cannot be computed without.
-        column: what it takes from the texts of a user, of whom at least one was read.
+        column: what it takes from the texts of a user; NaN where none was read.
         score: the score of each user from that, where it is not the score itself; NaN for one of whom nothing could be read.
         decides_alone: whether a score above 0 means "was trained on", without non-members to compare with.
     """
@@ -160,7 +160,11 @@ def _min_k(seen: Seen) -> float:
         for view in seen.read
         if view.log2_probabilities is not None and view.means is not None and view.deviations is not None
     ]
-    return float(np.mean(scores))
+    return float(np.mean(scores)) if scores else float("nan")
+
+
+def _listed(seen: Seen) -> float:
+    return float((seen.ranks != NOT_LISTED).mean()) if len(seen.ranks) else float("nan")
 
 
 def _rmia_bits(seen: Seen) -> FloatArray:
@@ -187,7 +191,7 @@ STATISTICS: tuple[Statistic, ...] = (
     Statistic(
         "rank-histogram",
         ("classifier",),
-        lambda seen: seen.work.histogram.features(seen.ranks),
+        lambda seen: seen.work.histogram(seen.work.target, seen.target),
         _classified,
         decides_alone=True,
     ),
@@ -195,8 +199,12 @@ STATISTICS: tuple[Statistic, ...] = (
     Statistic("rmia", ("probabilities", "shadows"), _rmia_bits, _by_rmia),
     Statistic("windowed-ratio", ("probabilities", "comparison", "alignment"), _windowed),
     Statistic("min-k++", ("moments",), _min_k),
-    Statistic("listed-share", ("list",), lambda seen: float((seen.ranks != NOT_LISTED).mean())),
+    Statistic("listed-share", ("list",), _listed),
 )
+
+
+def _ranks(said: Views) -> IntArray:
+    return np.concatenate([np.empty(0, dtype=np.int64), *(view.ranks for view in said if view is not None)])
 
 
 def _in_all(said: Views) -> list[FloatArray] | None:
@@ -234,6 +242,7 @@ class UserWork(ModelWork):
         top: how many of the likeliest tokens are looked at; None for what the target shows.
         bins, scaling: of the histogram of ranks.
         frequencies: the places of the target's tokens in the table of frequencies; None where they are not known.
+        of_shadows: whether there is a column `histograms` too: (users, shadows, bins), of the ranks that the shadows give.
     """
 
     target: Model
@@ -246,8 +255,9 @@ class UserWork(ModelWork):
     bins: int = 100
     scaling: Scaling = "shares"
     frequencies: FloatArray | None = None
+    of_shadows: bool = False
 
-    name = "provenance/6"
+    name = "provenance/7"
 
     @property
     def models(self) -> tuple[Model, ...]:
@@ -263,13 +273,19 @@ class UserWork(ModelWork):
     def facts(self) -> Any:
         """The models, and what decides their answers."""
         models = [super().facts, self.reference is None, self.alike, self.shadow_sets]
-        return [*models, self.statistics, self.top, self.bins, self.scaling, self.frequencies]
+        asked = [self.statistics, self.top, self.bins, self.scaling, self.frequencies, self.of_shadows]
+        return [*models, *asked]
 
-    @cached_property
-    def histogram(self) -> RankHistogram:
-        """How ranks are counted."""
-        ranked = self.view.ranked or self.view.top or 1
-        return RankHistogram(vocabulary=ranked, bins=self.bins, scaling=self.scaling, top=self.view.top)
+    def ranking(self, model: Model) -> RankHistogram:
+        """How the ranks of a model are counted, as if it showed no more of them than the target does."""
+        view = view_of(model, self.view.top)
+        ranked = view.ranked or view.top or 1
+        return RankHistogram(vocabulary=ranked, bins=self.bins, scaling=self.scaling, top=view.top)
+
+    def histogram(self, model: Model, said: Views) -> FloatArray:
+        """How often a model gives which ranks to the texts of a user; NaN where it read none."""
+        ranking, ranks = self.ranking(model), _ranks(said)
+        return ranking.features(ranks) if len(ranks) else np.full(ranking.width, np.nan)
 
     def units(self, users: Sequence[User]) -> Iterator[Unit]:
         """Users, cut in the same way for every engine."""
@@ -316,21 +332,19 @@ class UserWork(ModelWork):
             "unknown": sum(view.unknown for view in seen.target if view is not None),
             "cut": sum(view.cut for view in seen.read),
             "uncompared": len(seen.read) - len(seen.pairs) if seen.beside else 0,
-            "beside_bits": np.nan
-            if not seen.pairs
-            else np.concatenate([other for _, other in seen.pairs]).mean(),
+            "beside_bits": np.concatenate([other for _, other in seen.pairs]).mean()
+            if seen.pairs
+            else np.nan,
         }
         for one in STATISTICS:
             if one.name in self.statistics:
-                counts[one.name] = one.column(seen) if seen.read else self._nothing(one.name)
+                counts[one.name] = one.column(seen)
+        if self.of_shadows:
+            sides = zip(self.shadows, seen.shadows, strict=True)
+            counts["histograms"] = np.stack([self.histogram(model, said) for model, said in sides])
         if self.frequencies is not None and self.view.top is None:
             counts |= by_frequency(seen.read, self.frequencies)
         return counts
-
-    def _nothing(self, name: StatisticName) -> Any:
-        """The column of a user of whom nothing was read."""
-        width = {"rank-histogram": self.histogram.width, "rmia": len(self.shadow_sets)}.get(name)
-        return float("nan") if width is None else np.full(width, np.nan)
 
 
 def ask_users(

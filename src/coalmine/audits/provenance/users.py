@@ -22,9 +22,6 @@ from coalmine.errors import CorpusError
 Group = Literal["suspects", "others", "non-members", "reference"]
 
 _YEAR_OR_MONTH = re.compile(r"\d{4}(-\d{2})?")
-# Seconds that are valid as a date in eight digits are read as that date: they would be in the first years after 1970.
-_EIGHT_DIGITS = re.compile(r"\d{8}")
-_NUMBER = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?")
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 # From the year 1 to the year 9999; milliseconds since 1970 are beyond it for all texts since 1978.
 _EARLIEST, _LATEST = -62_135_596_800.0, 253_402_300_800.0
@@ -159,14 +156,13 @@ def seconds_since_1970(date: str) -> float | None:
     True
     """
     date = date.strip()
-    if _YEAR_OR_MONTH.fullmatch(date):
-        date = f"{date}-01-01"[: len("2019-01-01")]
-    is_number = _NUMBER.fullmatch(date) is not None
-    if not is_number or _EIGHT_DIGITS.fullmatch(date):
-        with contextlib.suppress(ValueError):
-            found = dt.datetime.fromisoformat(date)
-            return (found if found.tzinfo else found.replace(tzinfo=dt.UTC)).timestamp()
-    return float(date) if is_number and _EARLIEST <= float(date) < _LATEST else None
+    whole = f"{date}-01-01"[: len("2019-01-01")] if _YEAR_OR_MONTH.fullmatch(date) else date
+    with contextlib.suppress(ValueError):
+        found = dt.datetime.fromisoformat(whole)
+        return (found if found.tzinfo else found.replace(tzinfo=dt.UTC)).timestamp()
+    with contextlib.suppress(ValueError):
+        return float(date) if _EARLIEST <= float(date) < _LATEST else None
+    return None
 
 
 def day_of(seconds: float) -> str:
