@@ -202,32 +202,6 @@ def test_models_that_saw_nobody_are_accused_within_the_level_of_the_report():
         assert count <= audits * level + 3 * np.sqrt(audits * level * (1 - level))
 
 
-@pytest.mark.parametrize(
-    ("document", "said"),
-    [
-        (made.provenance(), "On average, at most 5% of such findings are wrong names."),
-        (made.provenance(), "A user that is not found may still be in the training data."),
-        (MAY_BE_CHANCE, "That MAY BE CHANCE."),
-        (MAY_BE_CHANCE, "may be chance"),
-        (made.provenance((9.0, 8.0, 0.0, 0.0), fdr=0.001), "it cannot be said whose."),
-        (made.provenance((9.0, None)), "1 user could not be measured, and nothing is known about them."),
-        (made.provenance((9.0, None)), "the texts have no token that the model knows"),
-        (made.provenance(**SPOILED), "Nothing can be said: suspects can be told from non-members"),
-        (BY_SHADOWS, "3 of 4 users are on the member side"),
-        (
-            made.provenance((9.0,) * 20, tuple(range(-60, 0)), fdr=0.01),
-            "with 60 non-members no p-value is below 0.016",
-        ),
-        (made.provenance(tuple(range(40))), "And 10 users more, in provenance.json."),
-        (made.provenance(members=MEMBERS), "AUC is 0.75"),
-    ],
-)
-def test_the_terminal_says_what_follows_and_names_nobody(document, said):
-    shown = printed(document)
-    assert said in shown
-    assert "person" not in shown
-
-
 def test_names_are_masked_the_same_in_both_questions():
     document = made.provenance((0.0, 9.0, 8.0, 7.0), others=(9.0, 0.0, 0.0, 0.0))
     assert document.names()["person1@example.org"] == "user 1"

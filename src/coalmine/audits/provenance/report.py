@@ -315,7 +315,7 @@ def _scores(document: Provenance) -> Chart | None:
     """The scores of suspects and of non-members by the deciding statistic, one panel per question; None without any."""
     by = "text" if document.settings.by == "person" else document.settings.by
     columns = ("question", by, "decision", "score", "p-value", "adjusted p-value")
-    rows, notes = Rows(), dict[str, str]()
+    rows = Rows()
     for question in document.questions:
         title, deciding = question_title(question), question.deciding
         names, cells = users_table(document, question).data(strongest_first(question)[:MOST_DRAWN])
@@ -324,9 +324,6 @@ def _scores(document: Provenance) -> Chart | None:
         if deciding is not None and (own or deciding.own_scores):
             for kind, scores in ((_TEXTS, deciding.own_scores), (NON_MEMBERS, deciding.non_member_scores)):
                 own += [{"decision": kind, "score": scores[at]} for at in thinned(len(scores), MOST_DRAWN)]
-            notes[title] = (
-                f"Scores are those of {deciding.name}; at most {MOST_DRAWN:,} of each side are drawn."
-            )
             rows += [{"question": title, by: "", **row} for row in own]
     if not rows:
         return None
@@ -335,7 +332,7 @@ def _scores(document: Provenance) -> Chart | None:
         title=f"Audit scores of {by}s",
         caption=f"Each line is a {by}; further to the right means more like the training data. Suspects are found by how "
         f"few non-members score as high, at a false-discovery rate of {100 * document.settings.fdr:g}%"
-        ", or, without non-members, by the side of the audit classifier.",
+        f", or, without non-members, by the side of the audit classifier. At most {MOST_DRAWN:,} of each side are drawn.",
         rows=rows,
         columns=columns,
         x=Axis(column="score", grid=False),
@@ -345,7 +342,6 @@ def _scores(document: Provenance) -> Chart | None:
         colors=_KINDS,
         legend="",
         panel="question",
-        notes=notes,
         height=60 * len({row["decision"] for row in rows}),
         leads=True,
     )
