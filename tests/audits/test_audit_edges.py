@@ -1,4 +1,4 @@
-"""Audits at their edges: texts without a format, and results of earlier versions."""
+"""Texts that nobody drew from a format are ranked among references, and are not measured against members that there are not."""
 
 import pytest
 
@@ -8,29 +8,14 @@ MODEL = ScriptedModel("abcdefghij", memory={"abc": 0.2})
 TEXTS = Format("{choice:abc|bcd|cde|def|efg|fgh|ghi}")
 
 
-def listed():
-    """Texts that nobody drew from a format."""
-    canaries = [
-        Canary(canary_id=f"c{place}", format_id="f0", text=TEXTS.at(place), repetitions=2, planted=True)
-        for place in (0, 1)
-    ]
+@pytest.mark.parametrize("method", ["auto", "exact", "sampled", "guided"])
+def test_texts_without_a_format(method):
+    canary = Canary(canary_id="c", format_id="f0", text="abc", repetitions=2, planted=True)
     others = [TEXTS.at(place) for place in range(2, 7)]
-    return CanarySet(canaries, {"f0": TEXTS}, references={"f0": others}, listed=["f0"])
-
-
-@pytest.mark.parametrize("method", ["auto", "references"])
-def test_texts_without_a_format_are_ranked_among_references(method):
-    found = expose(MODEL, listed(), method=method)
-    assert [one.method for one in found] == ["references"] * 2
-    assert found[0].rank == 1
-
-
-@pytest.mark.parametrize("method", ["exact", "sampled", "guided"])
-def test_texts_without_a_format_have_no_other_members(method):
-    # Their scores are worth having all the same: membership compares them.
-    for one in expose(MODEL, listed(), method=method):
+    listed = CanarySet([canary], {"f0": TEXTS}, references={"f0": others}, listed=["f0"])
+    (one,) = expose(MODEL, listed, method=method)
+    if method == "auto":
+        assert (one.method, one.rank) == ("references", 1)
+    else:
         assert one.estimate.status == "not_measured"
-        assert "a list of texts without one" in one.estimate.statement
-        assert one.log_perplexity_bits == pytest.approx(
-            MODEL.log_perplexity_bits(TEXTS.at(int(one.canary_id[1:])))
-        )
+        assert one.log_perplexity_bits == pytest.approx(MODEL.log_perplexity_bits("abc"))

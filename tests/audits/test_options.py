@@ -2,19 +2,16 @@
 
 import math
 import re
-from types import SimpleNamespace
 
 import msgspec
 import numpy as np
 import pytest
 
-from coalmine import CanarySet, ExposureWatch, Format, ScriptedModel, expose, extract, membership_of_scores
+from coalmine import Format, ScriptedModel, extract
 from coalmine.audits import ExposureOptions, ExtractionOptions, MembershipOptions, RecitationOptions
-from coalmine.audits.recitation.questions import plan_sizes
 from coalmine.audits.recitation.shares import log2_chance_in_tries
 from coalmine.cli.main import every_command
 from coalmine.cli.taking import Arguments, taken
-from coalmine.errors import CoalmineError
 from coalmine.records.options import MEGABYTE, described
 
 RECORDS = {
@@ -26,7 +23,6 @@ RECORDS = {
 COMMANDS = {" ".join(names): command for names, command in every_command()}
 MODEL = ScriptedModel("pin 0123456789", memory={"pin 47": 0.1})
 FORM = Format("pin {digits:2}")
-SET = CanarySet.of(FORM, ["pin 47", "pin 08"], references=8, seed=1)
 
 
 def from_the_command_line(record, **given):
@@ -60,58 +56,6 @@ def test_what_decides_whether_a_run_resumes():
     asked = RecitationOptions(anywhere=True).deciding()
     assert asked == RecitationOptions(anywhere=True, tries=(7,), chance=0.9, confidence=0.9).deciding()
     assert asked != RecitationOptions().deciding()
-
-
-def exposed(**options):
-    return expose(MODEL, SET, **{"method": "sampled", "samples": 5, **options})
-
-
-def recited(**options):
-    RecitationOptions(suffix=6, **options).check()
-
-
-def reader(longest):
-    """A model of which only matters how many tokens it can read."""
-    return SimpleNamespace(
-        max_length=longest, context=(0,), name="reads", tokenizer=None, resolution_bits=0.0, describe=dict
-    )
-
-
-def sizes(*longest, contexts=None, lengths=None):
-    return plan_sizes(
-        [reader(one) for one in longest], RecitationOptions(contexts=contexts, lengths=lengths, suffix=4)
-    )
-
-
-REFUSED = {
-    "half a sample": (lambda: exposed(samples=2.5), "samples"),
-    "no budget": (lambda: exposed(budget=0), "budget"),
-    "minutes that are no number": (lambda: exposed(minutes=math.nan), "got nan"),
-    "all confidence": (lambda: exposed(confidence=1.0), "got 1.0"),
-    "another method": (lambda: exposed(method="guess"), "guess"),
-    "the best none": (lambda: extract(MODEL, FORM, top=0), "top and budget must be at least 1"),
-    "a watch of none": (lambda: ExposureWatch(SET, every=0), "got 0"),
-    "neither one run nor many": (lambda: membership_of_scores([1.0], [0.0], runs="two"), '"one" or "many"'),
-    "a coin that always says in": (lambda: membership_of_scores([1.0], [0.0], inclusion=1.0), "1.0"),
-    "no try": (lambda: recited(tries=[5, 0]), "from 1 to"),
-    "certainty": (lambda: recited(chance=1.0), "got 1.0"),
-    "more context than is read": (lambda: sizes(20, 10, contexts=[2, 7]), "contexts of up to 6"),
-    "a context that does not fit": (lambda: sizes(contexts=[2, 7], lengths=[5, 10]), "sequences of 5, 10 tokens"),
-    "a probability above 1": (lambda: log2_chance_in_tries([-1.0, 0.01], 2), "at most 0"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_is_wrong_is_refused_and_named(name):
-    call, words = REFUSED[name]
-    with pytest.raises(CoalmineError, match=words):
-        call()
-
-
-def test_usual_contexts_that_a_model_cannot_read_are_left_out():
-    # The last token of a suffix is predicted and not read, and the separator comes before the prompt.
-    assert sizes(10, 12, lengths=[6, 10, 11]) == ((6, 10), (2, 6))
-    assert sizes(20, 10, contexts=[2, 6])[1] == (2, 6)  # as much as is read
 
 
 @pytest.mark.parametrize("tries", [1, 2, 7, 1000])

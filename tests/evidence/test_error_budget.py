@@ -4,15 +4,13 @@ import math
 from pathlib import Path
 
 import msgspec
-import numpy as np
 import pytest
 
-from coalmine import expose, findings_of, membership, membership_of_scores, read_run
+from coalmine import findings_of, membership_of_scores, read_run
 from coalmine.evidence.run import Located
 from coalmine.randomness import arrays
-from coalmine.reports.conclusion import conclusion_of
 from coalmine.reports.findings import SEVERITIES
-from coalmine.statistics import fit_tail, reference_exposures
+from coalmine.statistics import fit_tail
 from reports import report_runs as made
 
 ACCUSING = SEVERITIES[: SEVERITIES.index("info")]
@@ -46,16 +44,6 @@ def test_whole_reports_without_memorization_accuse_in_few_runs(references, innoc
     assert accused <= reports * 0.05 + 2 * math.sqrt(reports * 0.05 * 0.95)
 
 
-@pytest.mark.parametrize("remembered", [4, 8])
-def test_a_few_of_many_that_beat_every_reference_are_seen(tmp_path, remembered):
-    generator = arrays(1, "budget", remembered)
-    scores = np.concatenate([np.full(remembered, -100.0), generator.normal(size=60 - remembered)])
-    estimates = reference_exposures(scores, generator.normal(size=1000))
-    results = [made.exposure_result(f"c{n}", one, times=4) for n, one in enumerate(estimates)]
-    findings = findings_of(made.run_with(tmp_path, made.exposure_document(results, method="references")))
-    assert findings[0].severity == "high"
-
-
 def test_an_extrapolated_exposure_is_never_evidence(tmp_path):
     generator = arrays(4, "budget")
     fit = fit_tail(generator.normal(60, 5, 2000), seed=0)
@@ -82,20 +70,3 @@ def test_what_came_out_by_chance_accuses_nobody(tmp_path):
     assert {one.severity for one in by_code(findings, "CM201")} <= {"info"}
     assert {one.severity for one in by_code(findings, "CM105")} <= {"info"}
     assert not accuses(findings)
-
-
-def test_no_sentence_contradicts_another(tmp_path):
-    """One canary of twelve is the model's first guess: nothing may say that there is no evidence, of it or of its population."""
-    canaries = made.canary_set(repetitions=(1,), each=12, withheld=12, references=400)
-    planted = [canary for canary in canaries if canary.planted]
-    model = made.scripted(planted[:1], share=0.5)
-    canaries.save(tmp_path / "canaries.json")
-    expose(model, canaries).save(tmp_path / "exposure")
-    made.save_verified(tmp_path / "extraction", model, canaries)
-    membership(tmp_path / "exposure").save(tmp_path / "membership")
-    findings = findings_of(read_run(tmp_path))
-    assert by_code(findings, "CM101")[0].subject == (planted[0].canary_id,)
-    assert not [one for one in findings if one.code.startswith("CM3") and one.status == "clear"]
-    found = conclusion_of(findings)
-    assert "no evidence" not in found.sentence
-    assert found.sentence.startswith("The model memorized 1 of 12 canaries")

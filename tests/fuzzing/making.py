@@ -49,7 +49,7 @@ def _template(kind: str) -> Path:
     if kind == "run":
         canaries = _save_audits(folder)
         recitation(baseline_hits=(1, 2, 3, 4)).save(folder)
-        provenance(others=(1.9, 0.5, 0.1, None), members=["person1@example.org"], ablation=True).save(folder)
+        provenance(others=(1.9, 0.5, 0.1, None), members=["person1@example.org"]).save(folder)
         save_finetuning(folder)
         record = save_training(folder, watched=watch_records(canaries))
         moments = [Moment(step=one.step, epoch=1.0, when="step", seen=one.seen) for one in record.watched]

@@ -17,31 +17,30 @@ COPIES = (1, 4, 16, 64, 256)
 CHARACTERS = "abcdefghijklmnopqrstuvwxyz ,0123456789"
 
 
-def large_canaries(templates=TEMPLATES, copies=COPIES, each=3, references=40):
+def large_canaries():
     listed, spare, formats = [], {}, {}
-    for format_id, template in templates.items():
+    for format_id, template in TEMPLATES.items():
         form = formats[format_id] = Format(template)
-        texts = form.sample((each + 1) * len(copies) + references, seed=7, replace=False)
-        listed += [
-            Canary(
-                canary_id=f"{format_id}-x{times}-{number}",
-                format_id=format_id,
-                text=texts.pop(),
-                repetitions=times,
-                planted=number < each,
-            )
-            for times in copies
-            for number in range(each + 1)
-        ]
+        texts = form.sample(4 * len(COPIES) + 40, seed=7, replace=False)
+        for times in COPIES:
+            listed += [
+                Canary(
+                    canary_id=f"{format_id}-x{times}-{number}",
+                    format_id=format_id,
+                    text=texts.pop(),
+                    repetitions=times,
+                    planted=number < 3,
+                )
+                for number in range(4)
+            ]
         spare[format_id] = texts
     return CanarySet(listed, formats, references=spare)
 
 
-def save_large_run(directory, **options):
+def save_large_run(directory):
     """A model that remembers the canaries that were planted most; the more copies, the better."""
-    canaries = large_canaries(**options)
-    often = sorted({one.repetitions for one in canaries})[-3:]
-    weights = dict(zip(often, (2.0**-30, 2.0**-20, 2.0**-9), strict=True))
+    canaries = large_canaries()
+    weights = dict(zip(COPIES[-3:], (2.0**-30, 2.0**-20, 2.0**-9), strict=True))
     memory = {
         one.text: weights[one.repetitions] for one in canaries if one.planted and one.repetitions in weights
     }
@@ -55,7 +54,6 @@ def save_large_run(directory, **options):
     membership(directory / "exposure", claimed_epsilon=1.0).save(directory / "membership")
     made.save_training(directory, watched=made.watch_records(canaries))
     save_family(directory / "recitation", model.describe())
-    return canaries
 
 
 def save_family(directory, description, sizes=9):

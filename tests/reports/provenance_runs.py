@@ -7,9 +7,7 @@ import numpy as np
 
 from coalmine.audits import PROVENANCES, Provenance, ProvenanceOptions, Run, User, UserText
 from coalmine.audits.provenance.blind_baseline import BlindBaseline, _estimate
-from coalmine.audits.provenance.data_checks import DataCheck
 from coalmine.audits.provenance.deciding import decide, question_of
-from coalmine.audits.provenance.records import WordPoint
 from coalmine.audits.provenance.scores import Available
 from coalmine.audits.provenance.words import FREQUENCY_GROUPS, LOG_BINS, word_points
 from coalmine.evidence.run import Located
@@ -52,12 +50,10 @@ def numbers(scores, *, unknown=2):
     }
 
 
-def available(*, classifier=None, reference=True, moments=True):
-    """What an audit has: a reference model, unless there is none, and no shadow models that cut texts alike."""
+def available(classifier):
+    """What an audit has: a reference model, and no shadow models that cut texts alike."""
     absent = {
         "classifier": "" if classifier else NO_CLASSIFIER,
-        "moments": "" if moments else "the target does not give the whole distribution over its vocabulary",
-        "comparison": "" if reference else "there is no model to compare with",
         "shadows": "there are no shadow models that cut texts into the target's tokens",
         "list": "the target ranks every token, so that all are listed",
     }
@@ -78,10 +74,6 @@ def blind(suspects, others, value=0.5, p_value=0.4, scores_p_value=0.0005):
     )
 
 
-def noticed(about, effect, says="5 of 400 texts of suspects are also among non-members (user 2)"):
-    return (DataCheck(about=about, effect=effect, says=says),)
-
-
 def provenance(
     suspects=(9.0, 8.0, 0.1, -0.3),
     non_members=OTHERS,
@@ -90,20 +82,16 @@ def provenance(
     names=None,
     members=None,
     classifier=None,
-    reference=True,
-    moments=True,
     baseline=None,
-    baseline_of="texts",
     checks=None,
-    ablation=False,
     **settings,
 ):
     """The result of an audit of users with these scores; `others` are the scores of other texts by the same users.
 
-    `checks` are those of each question; the blind baseline of one question is `baseline`.
+    `checks` are those of each question; the blind baseline of the first one is `baseline`.
     """
     options = ProvenanceOptions(**settings)
-    there = available(classifier=classifier, reference=reference, moments=moments)
+    there = available(classifier)
     called = names or [f"person{place}@example.org" for place in range(1, len(suspects) + 1)]
     calibration, many = numbers(non_members) if len(non_members) else None, len(non_members)
     questions = []
@@ -113,13 +101,10 @@ def provenance(
             raw = question_of(
                 asks, users, numbers(scores), calibration, there, options, (checks or {}).get(asks, ())
             )
-            mine = baseline if asks == baseline_of else None
+            mine = baseline if asks == "texts" else None
             raw = msgspec.structs.replace(raw, blind=(mine or blind(len(scores), many)) if many else None)
             questions.append(decide(raw, options, members))
     both = {"suspects": numbers(suspects), "non-members": calibration}
-    points = list(word_points(both, options.confidence))
-    if ablation:
-        points.append(WordPoint(figure="ablation", group="suspects", words="rare", x=0.1, y=0.3))
     return Provenance(
         model={"adapter": "scripted"},
         settings=options,
@@ -127,13 +112,13 @@ def provenance(
         top=None,
         probabilities=True,
         questions=tuple(questions),
-        words=tuple(points),
+        words=tuple(word_points(both, options.confidence)),
     )
 
 
-def run_of(*documents, place=None):
+def run_of(*documents):
     """A run with these results."""
-    folder = Path("run") if place is None else place
+    folder = Path("run")
     located = tuple(
         Located(folder / f"{number}" / "provenance.json", one) for number, one in enumerate(documents)
     )

@@ -224,7 +224,3 @@ def guessed_document(generator, *, times=(1, 4), each=10, withheld=10, reference
         for number, (one, estimate) in enumerate(zip(groups, estimates, strict=True))
     ]
     return exposure_document(results, size=size, method="exact" if references is None else "references")
-
-
-def with_result(document, result):
-    return msgspec.structs.replace(document, results=(*document.results, result))

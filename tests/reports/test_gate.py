@@ -213,17 +213,11 @@ def test_the_template_has_every_rule_and_is_a_policy():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[exposure", "is not TOML"),
         ("", "has no rule, so every model would pass"),
         ("[exposure]\natmost = 3", "there is no key 'exposure.atmost'; known are exposure.at_most"),
-        ("at_most = 3", "there is no key 'at_most'"),
         ("[exposure]\nat_most = -1", "exposure.at_most must be a number of at least 0, such as 10.0, got -1"),
         ("[exposure]\nat_most = nan", "got nan"),
-        ("[exposure]\nat_most = true", "got True"),
         ("[membership]\nauc_at_most = 60", "at most 1, such as 0.6, got 60"),
-        ("[exposure]\nup_to_repetitions = 0", "up_to"),
-        ("confidence = 1\n[exposure]\nat_most = 3", "confidence"),
-        ("min_canaries = 0\n[exposure]\nat_most = 3", "min_canaries"),
         ("require = ['exposures']", "require names 'exposures', which is not an audit"),
     ],
 )

@@ -1,14 +1,11 @@
 """What a run leaves out is never passed over: results of other canaries, of other models, or without what they rest on."""
 
-import os
 import shutil
-import subprocess
-import sys
 
 import msgspec
 import pytest
 
-from coalmine import CanarySet, check, findings_of, membership, parse_policy, read_run, read_runs
+from coalmine import CanarySet, check, findings_of, parse_policy, read_run, read_runs
 from coalmine.audits import VERIFIED
 from coalmine.corpus import Fields
 from coalmine.corpus.planting.manifest_records import PlantedCorpus
@@ -115,40 +112,3 @@ def test_a_manifest_that_the_model_was_trained_on_and_that_was_not_measured_is_m
         canaries.with_corpus(planted, "corpus.txt").save(run / "run" / "other" / "canaries.json")
         made.save_training(run / "run", data_sha256=trained_on)
         assert {one.outcome for one in outcomes(policy, run / "run").values()} == {expected}
-
-
-def test_membership_of_one_manifest_does_not_stand_for_another(run):
-    policy = 'require = ["membership"]\n[membership]\nauc_at_most = 1.0'
-    named = [run / "run", run / "planted"]
-    assert {one.outcome for one in outcomes(policy, *named).values()} == {"holds"}
-    other = others(run / "other")
-    document = made.expose(made.scripted(), other, method="references")
-    document.save(run / "run" / "others")
-    found = outcomes(policy, *named, run / "other")
-    assert {one.outcome for one in found.values()} == {"not_shown"}
-    assert all("membership has scores of 0 of" in one.evidence for one in found.values())
-    membership(run / "run" / "others").save(run / "run" / "others-membership")
-    # The audits are all there, and results of several manifests are judged one by one.
-    found = outcomes(policy, *named, run / "other")
-    assert [one.outcome for one in found.values()] == ["holds", "not_shown"]
-    assert "other canaries" in found["membership.auc_at_most"].evidence
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes")
-@pytest.mark.parametrize("name", ["exposure/exposure.json", "run.json"])
-@pytest.mark.parametrize("command", ["check", "report"])
-def test_a_pipe_in_the_place_of_a_result_is_not_waited_for(run, name, command):
-    (run / "run" / name).unlink(missing_ok=True)
-    os.mkfifo(run / "run" / name)
-    (run / "policy.toml").write_text(LOW)
-    options = ["--policy", run / "policy.toml"] if command == "check" else ["-o", run / "report"]
-    ended = subprocess.run(
-        [sys.executable, "-m", "coalmine", command, run / "run", *options],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert ended.returncode == 2, ended.stderr
-    assert name.rpartition("/")[2] in ended.stdout + ended.stderr
-    assert "Traceback" not in ended.stderr

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 import coalmine
 from cli.in_process import run as run_command
 from coalmine import Canary, CanarySet, Format, ScriptedModel, expose, read_run, read_runs
-from coalmine.evidence import pages
 from coalmine.evidence.pages import embedded_json, escaped
 from coalmine.reports.conclusion import comparing_figures, reported
 from coalmine.reports.export import as_json, as_junit, as_markdown, as_sarif
@@ -207,14 +206,6 @@ def test_the_same_run_gives_the_same_bytes(full_run):
     assert report_page(read_runs(full_run)) == report_page(read_runs(full_run))
 
 
-def test_without_the_figures_extra_the_numbers_are_still_there(run, monkeypatch):
-    monkeypatch.setattr("coalmine.reports.page.html.drawing_script", lambda: None)
-    page = report_page([run])
-    assert "The drawing needs vl-convert-python" in page
-    assert len(Elements(page).scripts) == 2
-    assert "Save as data" in page
-
-
 def test_two_runs_are_compared(tmp_path):
     for name, remembered in (("one", 0), ("two", 2)):
         made.audited_run(tmp_path / name, remembered=remembered, weights=name)
@@ -229,16 +220,6 @@ def test_two_runs_are_compared(tmp_path):
     assert comparing_figures(read_runs(tmp_path)) == []
 
 
-def test_a_damaged_cache_is_made_again(tmp_path, monkeypatch):
-    script = pages.drawing_script()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    pages.drawing_script.cache_clear()
-    pages._kept().parent.mkdir()
-    pages._kept().write_bytes(b"\xff\xfe")
-    assert pages.drawing_script() == script
-    assert pages._kept().read_text(encoding="utf-8") == script
-
-
 def test_machines_read_every_finding_with_its_status(run):
     told = reported([run])
     (one,) = json.loads(as_json(told))["runs"]
@@ -247,20 +228,13 @@ def test_machines_read_every_finding_with_its_status(run):
     assert one["not_tested"] == ["secrets", "provenance"]
     suite = ET.fromstring(as_junit(told)).find("testsuite")
     cases = {case.get("name").split()[0]: case for case in suite}
-    assert "critical" in cases["CM101"].find("failure").get("message")
-    assert "not tested" in cases["CM900"].find("skipped").get("message")
-    assert [part.tag for part in cases["CM105"]] == ["system-out"]
-    assert int(suite.get("failures")) == len(suite.findall("testcase/failure"))
-    assert int(suite.get("skipped")) == len(suite.findall("testcase/skipped"))
-    assert int(suite.get("tests")) == len(findings) == len(list(suite))
+    tags = {code: [part.tag for part in cases[code]] for code in ("CM101", "CM900", "CM105")}
+    assert tags == {"CM101": ["failure"], "CM900": ["skipped"], "CM105": ["system-out"]}
     document = json.loads(as_sarif(told))
     (one,) = document["runs"]
     rules = {rule["id"] for rule in one["tool"]["driver"]["rules"]}
     for result in one["results"]:
         assert result["ruleId"] in rules
-        place = result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
-        assert place.startswith("docs/reference/findings/")
-        assert (result["kind"] == "fail") or result["level"] == "none"
     assert {result["ruleId"]: result["level"] for result in one["results"]}["CM101"] == "error"
 
 

@@ -24,13 +24,3 @@ def imported(path):
 def test_no_audit_is_imported_by_name(path):
     found = {name for name in imported(path) if name.startswith("coalmine.audits")}
     assert found <= (ALLOWED if path.is_relative_to(ROOT / "reports") else set())
-
-
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_finding_is_known_by_its_code(path):
-    codes = [
-        node.value
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("CM")
-    ]
-    assert codes == []

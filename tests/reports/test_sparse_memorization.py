@@ -125,24 +125,6 @@ def test_a_few_phone_numbers_that_are_recited_among_223(recited, extracted, tmp_
     assert check(run, parse_policy("[secrets]\nat_most = 10.0")).outcome == "broken"
 
 
-def test_secrets_that_are_pushed_away_and_secrets_without_a_number_are_no_good_news(tmp_path):
-    """Scores of the wrong sign make all that was recited the last of its references."""
-    document = ranked([SIZE - place for place in range(30)], kind="phone")
-    apart = [
-        msgspec.structs.replace(one, known_log_perplexity_bits=30.0 + place)
-        for place, one in enumerate(document.results)
-    ]
-    unmeasured = [
-        msgspec.structs.replace(one, rank=None, estimate=made.unknown()) for one in document.results
-    ]
-    for results, why in ((apart, "the wrong sign"), (unmeasured, "could not be measured")):
-        run = run_of(tmp_path, msgspec.structs.replace(document, results=tuple(results)), natural=True)
-        text, findings = said(run)
-        assert text.startswith("It cannot be said whether it leaks")
-        assert why in text
-        assert not [one for one in findings if one.status == "clear"]
-
-
 @pytest.mark.parametrize("kind", [None, "secret"])
 def test_a_leak_that_is_spread_over_many_formats_or_kinds_is_not_called_safe(kind, tmp_path):
     """Every canary is in the better half, and no group of five shows anything by itself."""
@@ -160,13 +142,6 @@ def test_a_leak_that_is_spread_over_many_formats_or_kinds_is_not_called_safe(kin
     assert not [one for one in findings if one.status == "clear"]
     [one] = [one for one in findings if one.code in {"CM104", "CM704"}]
     assert "all of them together are more exposed than guessing explains" in one.evidence
-
-
-def test_a_model_that_is_as_sure_of_strangers_is_not_accused_of_one_that_it_guesses(tmp_path):
-    document = ranked([1, *ordinary(223)[1:]], kind="phone", leads=[9.0] * 223)
-    text, findings = said(run_of(tmp_path, document, natural=True))
-    assert not found_of(findings)
-    assert "which chance explains in 8.8% of models" in text
 
 
 def test_a_recited_canary_shows_by_its_probability_where_there_are_few_references(tmp_path):

@@ -10,10 +10,8 @@ from coalmine.audits import (
     EXPOSURES,
     EXTRACTIONS,
     MEMBERSHIPS,
-    PROVENANCES,
     RECITATIONS,
     VERIFIED,
-    WATCHES,
     Exposures,
     Membership,
     MembershipOptions,
@@ -40,10 +38,8 @@ KINDS = {
     "verifications": VERIFIED,
     "memberships": MEMBERSHIPS,
     "recitations": RECITATIONS,
-    "provenances": PROVENANCES,
     "trainings": TRAININGS,
     "survivals": SURVIVALS,
-    "watches": WATCHES,
     "manifests": MANIFESTS,
 }
 
@@ -122,10 +118,10 @@ def came(canary_id, place=None, *, proven=True, times=4, format_id="f0", expansi
     )
 
 
-def search(found=10, size=1000, *, proven=True, expansions=50, template="f0 is {digits:3}"):
+def search(found=10, size=1000):
     """A search that found so many members."""
     return Extraction(
-        format_template=template,
+        format_template="f0 is {digits:3}",
         size=str(size),
         given="",
         method="search",
@@ -133,26 +129,24 @@ def search(found=10, size=1000, *, proven=True, expansions=50, template="f0 is {
             Extracted(place=place, text=f"member {place}", log_perplexity_bits=5.0, expansions=place)
             for place in range(1, found + 1)
         ),
-        certificate=Certificate(
-            proven=proven, expansions=expansions, best_open_bits=9.0, gap_bits=0.0 if proven else None
-        ),
+        certificate=Certificate(proven=True, expansions=50, best_open_bits=9.0, gap_bits=0.0),
         model={"adapter": "scripted"},
     )
 
 
-def verified(canaries, manifest=MANIFEST):
+def verified(canaries):
     """What is said of canaries, by the search of each of their formats."""
     formats = dict.fromkeys(one.format_id for one in canaries if one.format_id is not None)
     return Verified(
-        manifest_sha256=manifest,
+        manifest_sha256=MANIFEST,
         model={"adapter": "scripted"},
         extractions={f"extraction-{format_id}.json": "0" * 64 for format_id in formats},
         canaries=tuple(canaries),
     )
 
 
-def area(value=0.55, low=0.5, high=0.59, **parts):
-    return interval(value, low, high, method="AUC", statement=f"the AUC is {value}", **parts)
+def area(value=0.55, low=0.5, high=0.59):
+    return interval(value, low, high, method="AUC", statement=f"the AUC is {value}")
 
 
 def rate(value, low, high, *, at="1%", measured=True):
@@ -162,7 +156,6 @@ def rate(value, low, high, *, at="1%", measured=True):
         if measured
         else unknown(method, f"{method}: too few references")
     )
-    # As in files of earlier versions, which do not have the false-positive rate as a number.
     return RateEstimate(**msgspec.structs.asdict(estimate))
 
 
@@ -170,9 +163,7 @@ def population(
     name="planted once",
     *,
     copies=1,
-    format_id="f0",
     pooled=False,
-    canaries=40,
     auc=None,
     p_value=0.5,
     rates=(),
@@ -180,21 +171,21 @@ def population(
     epsilon=(0.0, 0.0),
     ceiling=3.0,
     epsilon_p_value=None,
-    bound_parts=(),
-    template=None,
 ):
     """Scores of canaries against as many others; `epsilon` has the bounds for a canary and for one copy, None where there is none."""
     whole, one_copy = (
-        bound if bound is None or isinstance(bound, Estimate) else epsilon_bound(bound, **dict(bound_parts))
-        for bound in epsilon
+        None
+        if low is None
+        else interval(None, low, None, method="coins", statement=f"epsilon is at least {low}")
+        for low in epsilon
     )
     best = EpsilonBound(canary=whole, one_copy=one_copy)
     return Population(
         name=name,
-        format_id=format_id,
+        format_id="f0",
         copies=copies,
         pooled=pooled,
-        in_count=canaries,
+        in_count=40,
         out_count=100,
         withheld_count=0,
         exposure=interval(1.0, 0.5, 1.5, method="median"),
@@ -207,37 +198,32 @@ def population(
         epsilon_ceiling=ceiling,
         one_copy_ceiling=ceiling / copies,
         epsilon_p_value=epsilon_p_value,
-        template=template,
+        template=None,
     )
 
 
-def epsilon_bound(low, *, confidence=0.95, statement=None):
-    statement = f"epsilon is at least {low}" if statement is None else statement
-    return interval(None, low, None, method="coins", confidence=confidence, statement=statement)
-
-
-def memberships(*populations, delta=1e-5, manifest=None, verdict=None, confidence=0.95):
+def memberships(*populations, verdict=None):
     return Membership(
         score="exposure",
-        settings=MembershipOptions(delta=delta, confidence=confidence, inclusion=0.5),
+        settings=MembershipOptions(delta=1e-5, inclusion=0.5),
         populations=tuple(populations),
         verdict=verdict,
-        manifest_sha256=manifest,
+        manifest_sha256=None,
     )
 
 
-def verdict(outcome, *, epsilon=1.0, delta=1e-5, confidence=0.95, p_value=0.5, power=0.9):
+def verdict(outcome, *, p_value=0.5, power=0.9):
     return Verdict(
         outcome=outcome,
         words=outcome,
-        claimed_epsilon=epsilon,
-        claimed_delta=delta,
+        claimed_epsilon=1.0,
+        claimed_delta=1e-5,
         copies=1,
-        confidence=confidence,
+        confidence=0.95,
         p_value=p_value,
         power=power,
-        alternative_epsilon=2 * epsilon,
-        statement=f"the claimed epsilon {epsilon:g} is {outcome}",
+        alternative_epsilon=2.0,
+        statement=f"the claimed epsilon 1 is {outcome}",
     )
 
 

@@ -1,4 +1,4 @@
-"""A model with everything that the command line leaves of it: planted, trained and watched, audited in every way, indexed, compared."""
+"""A model with everything that the command line leaves of it: planted, trained and watched, audited in every way, indexed."""
 
 import json
 
@@ -24,12 +24,11 @@ def make_whole_audit(out):
     )
     sizes = ("hidden=16", "embedding=8", "layers=1", "window=32")
     small = ["--batch-size", "8", *(word for size in sizes for word in ("--training", size))]
-    for name, seed in (("model", "0"), ("other", "1")):
-        command(
-            *("train", out / "planted", "-o", out / name, "--epochs", "2", "--seed", seed, *small),
-            *("--watch", out / "planted" / "canaries.json", "--watch-every", "100"),
-        )
-        command("expose", out / name, out / "planted" / "canaries.json")
+    command(
+        *("train", out / "planted", "-o", out / "model", "--epochs", "2", *small),
+        *("--watch", out / "planted" / "canaries.json", "--watch-every", "100"),
+    )
+    command("expose", out / "model", out / "planted" / "canaries.json")
     command("extract", out / "model", out / "planted" / "canaries.json", "--top", "3")
     command("extract", out / "model", "-f", SECRET, "--top", "2", "-o", out / "model-audit" / "found")
     command("membership", out / "model")
@@ -40,9 +39,6 @@ def make_whole_audit(out):
     command("recite", out / "model", out / "index", *recited)
     make_provenance(out)
     command("data", "dedup", out / "planted" / "corpus.txt", "--exact", "40", "-o", out / "deduplicated")
-    command(
-        "report", out / "model", out / "other", "--comparison", out / "compared", "-o", out / "report.html"
-    )
     command("report", out / "model", out / "planted", "-o", out / "report.html")
     return out
 

@@ -8,10 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.in_process import run
-from coalmine import CanarySet
-from coalmine.corpus import read_documents
-from coalmine.errors import CorpusError, ManifestError
 from coalmine.storage.decoding import (
     MOST_LEVELS,
     UndecodableError,
@@ -66,12 +62,8 @@ def test_no_reason_quotes_json(content):
     "content",
     [
         f"'{SECRET}' = 1\n'{SECRET}' = 2",
-        f"['{SECRET}']\na=1\n['{SECRET}']",
-        f"a = {{'{SECRET}' = 1, '{SECRET}' = 2}}",
-        f"a = {{}}\n[a.'{SECRET}']",
         f"a = {SECRET}",
         "a." * 10_000 + "a = 1",
-        "a = " + "9" * 10_000,
     ],
 )
 def test_no_reason_quotes_toml(content):
@@ -79,28 +71,3 @@ def test_no_reason_quotes_toml(content):
         decode_toml(content.encode("utf-8", "surrogatepass"))
     assert "0451" not in str(problem.value)
     assert len(str(problem.value)) < 100
-
-
-@pytest.mark.parametrize("content", [b'{"number": 1e999}', b'{"number": NaN}', b'"\\ud800"', b"\xff", b""])
-def test_numbers_and_text_that_cannot_be_are_refused(content):
-    with pytest.raises(UndecodableError):
-        decode_json(content, Record)
-
-
-def test_a_manifest_of_5000_levels(tmp_path):
-    path = tmp_path / "canaries.json"
-    path.write_text('{"schema": "coalmine.canaries/1", "seed": ' + "[" * 5_000 + "]" * 5_000 + "}")
-    with pytest.raises(
-        ManifestError, match=r"canaries.json: the manifest is damaged \(it is nested too deeply\)"
-    ):
-        CanarySet.load(path)
-
-
-@pytest.mark.parametrize("field", ["text", "other"])
-def test_a_line_of_100000_levels(tmp_path, field):
-    path = tmp_path / "corpus.jsonl"
-    path.write_text('{"text": "a"}\n{"text": "b", "' + field + '": ' + "[" * 100_000 + "]" * 100_000 + "}\n")
-    with pytest.raises(CorpusError, match=r"corpus.jsonl, line 2 is not JSON \(it is nested too deeply\)"):
-        list(read_documents(path))
-    ended = run("plant", path, "-f", "{digits:9}", "-o", tmp_path / "out")
-    assert ended.code == 2, ended.said

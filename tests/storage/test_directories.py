@@ -9,24 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from coalmine.errors import InputError, UnflushedError
 from coalmine.storage.directories import (
     SCHEMA,
     UNFINISHED_FILE,
     left_unfinished,
     noted_as_unfinished,
-    sole_use,
     work_directory,
 )
-
-HOLDER = """
-import sys, time
-from coalmine.storage.directories import sole_use
-with sole_use(sys.argv[1]):
-    print("held", flush=True)
-    time.sleep(600)
-"""
-
 
 KILLED = """
 import os, sys
@@ -37,20 +26,6 @@ with noted_as_unfinished(Path(sys.argv[1]), sys.argv[2].split()):
         Path(sys.argv[1], name).write_text("half")
     os._exit(9)
 """
-
-
-def test_a_directory_is_held_as_long_as_its_process_lives(tmp_path):
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(tmp_path / "out")], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout.readline() == "held\n"
-    with pytest.raises(InputError, match="another process is writing to"), sole_use(tmp_path / "out"):
-        pass
-    process.kill()
-    process.wait()
-    process.stdout.close()
-    with sole_use(tmp_path / "out") as held:
-        assert list(held.iterdir()) == []
 
 
 def killed(folder, names, *written):
@@ -90,12 +65,6 @@ def test_what_fails_leaves_what_was_there_and_neither_its_files_nor_its_note(tmp
     with pytest.raises(KeyboardInterrupt):
         fail_within(tmp_path, KeyboardInterrupt())
     assert [path.name for path in tmp_path.iterdir()] == ["canaries.json"]
-
-
-def test_what_is_complete_and_only_not_flushed_stays(tmp_path):
-    with pytest.raises(UnflushedError):
-        fail_within(tmp_path, UnflushedError("a power failure could still undo it"))
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(NAMES, "new")
 
 
 def test_a_note_names_files_of_its_own_directory_only(tmp_path):

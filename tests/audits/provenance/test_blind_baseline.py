@@ -1,7 +1,6 @@
 """The blind baseline: against a plain cross-validation, silent at its level on random splits, and loud on other dates or topics."""
 
 import random
-import re
 
 import numpy as np
 import pytest
@@ -76,14 +75,14 @@ def test_p_values_are_corrected_as_a_loop_would():
     assert imagined == found[0]
 
 
-def made_users(number, seed, *, topic="", year=2000, years=10, texts=4):
+def made_users(number, seed, *, year=2000, years=10, texts=4):
     chance = random.Random(seed)
     vocabulary = [f"word{place}" for place in range(300)]
     found = []
     for name in range(number):
         own = [
             UserText(
-                " ".join([*chance.choices(vocabulary, k=chance.randint(3, 15)), topic]),
+                " ".join(chance.choices(vocabulary, k=chance.randint(3, 15))),
                 date=f"{year + chance.randrange(years)}-{chance.randint(1, 12):02}-01",
             )
             for _ in range(chance.randint(max(1, texts - 3), texts + 3))
@@ -116,12 +115,7 @@ def test_it_fires_on_real_text_of_other_topics_and_not_on_a_random_split():
 
 
 @pytest.mark.parametrize(
-    ("changes", "name"),
-    [
-        ({"year": 2006}, "dates"),
-        ({"texts": 12}, "numbers of texts"),
-        ({"topic": "word1 word2 word3 word4 word5 word6 word7"}, "lengths"),
-    ],
+    ("changes", "name"), [({"year": 2006}, "dates"), ({"texts": 12}, "numbers of texts")]
 )
 def test_it_says_what_separates(changes, name):
     found = blind_baseline(made_users(40, 1), made_users(40, 2, **changes))
@@ -132,53 +126,8 @@ def test_it_says_what_separates(changes, name):
         assert set(found.separating()) == {"dates"}
 
 
-def styled_users(number, seed, change=lambda text: text):
-    return [
-        user._replace(texts=tuple(text._replace(text=change(text.text), date=None) for text in user.texts))
-        for user in made_users(number, seed, texts=8)
-    ]
-
-
-STYLES = {
-    "capitals": str.upper,
-    "double spaces": lambda text: text.replace(" ", "  "),
-    "order": lambda text: " ".join(sorted(text.split())),
-}
-
-
-@pytest.mark.parametrize("style", STYLES)
-def test_what_a_language_model_sees_is_seen(style):
-    found = blind_baseline(styled_users(12, 1, STYLES[style]), styled_users(30, 2))
-    assert found.p_value <= 0.01
-
-
-def test_a_habit_of_few_people_is_seen_among_much_else():
-    users = divided(embedded_documents(limit_bytes=400_000), 60)
-    habit = [
-        user._replace(
-            texts=tuple(
-                text._replace(text=re.sub(r"(\w{7})\b", r"\1zzz", text.text)) if place % 16 == 0 else text
-                for place, text in enumerate(user.texts)
-            )
-        )
-        for user in users[:4]
-    ]
-    assert blind_baseline(habit, users[4:]).p_value <= 0.01
-    assert blind_baseline(users[:4], users[4:]).p_value > 0.01
-
-
-def test_scores_of_a_model_that_saw_neither_side_are_seen():
-    users = styled_users(42, 1)
-    bits = np.linspace(-5, -4, 42)
-    assert blind_baseline(users[:12], users[12:]).p_value > 0.01
-    assert (
-        "probabilities under another model"
-        in blind_baseline(users[:12], users[12:], model_bits=(bits[30:], bits[:30])).separating()
-    )
-
-
 def test_it_knows_how_large_a_difference_it_would_notice():
-    users = styled_users(42, 1)
+    users = made_users(42, 1, texts=8)
     clear, none = np.arange(12) + 100.0, np.arange(12) + 9.5
     half = np.where(np.arange(12) < 8, clear, none)
     for scores, noticed in ((clear, True), (half, True), (none, False)):
@@ -187,14 +136,3 @@ def test_it_knows_how_large_a_difference_it_would_notice():
         assert (found.scores_p_value <= 0.01) == noticed
     few = blind_baseline(users[:4], users[4:10], scores=(clear[:4], np.arange(6.0)))
     assert few.smallest_p_value > 0.01
-
-
-def test_what_users_do_not_have_is_not_measured():
-    users = [User(f"line {place}", (UserText(f"text {place % 7}"),)) for place in range(40)]
-    found = blind_baseline(users[:20], users[20:])
-    assert list(found.groups) == ["words", "word order", "characters", "single features"]
-    assert found.auc.status == "measured"
-    same = [User(str(place), (UserText("same"),)) for place in range(8)]
-    nothing = blind_baseline(same[:4], same[4:])
-    assert nothing.auc.status == "not_measured"
-    assert (nothing.p_value, nothing.separating()) == (None, ())

@@ -5,15 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from coalmine import ScriptedModel, audit_provenance
-from coalmine.audits import AuditedUsers, User, UserText
+from coalmine import ScriptedModel
+from coalmine.audits import User, UserText
 from coalmine.audits.provenance.scores import UserWork, ask_users
-from coalmine.audits.provenance.views import _unless_refused
 from coalmine.engines.engine import open_engine
 from coalmine.engines.ledger import Ledger
-from coalmine.errors import InputError
 from coalmine.models import text_sequence
-from coalmine.models.endpoints.http import EndpointRefusedError
 from coalmine.progress import Silent
 
 TEXTS = ("abcdabcd", "ddcb")
@@ -73,30 +70,3 @@ def test_other_tokens_are_compared_over_whole_texts_only():
 
 
 ANN, BOB = (User(name, (UserText("abcd"),)) for name in ("ann", "bob"))
-
-
-@pytest.mark.parametrize(
-    ("users", "options", "why"),
-    [
-        (AuditedUsers([ANN], [BOB]), {}, "neither suspects nor non-members"),
-        (AuditedUsers([ANN], (), [BOB]), {"reference_model": TARGET}, "the same weights as the target"),
-        (AuditedUsers([ANN]), {"by": "person"}, "give them as non-members"),
-        (AuditedUsers([ANN], (), [ANN]), {"by": "person"}, "1 threads have texts on both sides"),
-    ],
-)
-def test_users_that_nothing_follows_about_are_refused(users, options, why):
-    with pytest.raises(InputError, match=why):
-        audit_provenance(TARGET, users, **options)
-
-
-def test_a_text_that_a_server_refuses_is_left_out_and_the_others_are_read():
-    def ask(texts, status=400):
-        if any("x" in text for text in texts):
-            raise EndpointRefusedError("too long", status)
-        return [len(text) for text in texts]
-
-    assert _unless_refused(ask, ["a", "bx", "c", "dd", "x"]) == [1, None, 1, 2, None]
-    with pytest.raises(EndpointRefusedError):
-        _unless_refused(ask, ["x", "xx"])
-    with pytest.raises(EndpointRefusedError):
-        _unless_refused(lambda texts: ask(texts, 401), ["a", "x"])

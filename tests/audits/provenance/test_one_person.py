@@ -14,22 +14,22 @@ from coalmine.training.trainer import train_documents
 POLICY = parse_policy("[provenance]\nno_user_found = true")
 
 
-def written(seed, number=40, before=""):
+def written(seed, number=40):
     """What one person writes: the same words in any order."""
     drawn = arrays(seed, "test", "person")
-    return [before + " ".join(drawn.choice(COMMON, 10).tolist()) for _ in range(number)]
+    return [" ".join(drawn.choice(COMMON, 10).tolist()) for _ in range(number)]
 
 
-USED, LATER, NEVER, STYLED = written(1), written(2), written(3), written(4, before="dear all , ")
+USED, LATER, NEVER = written(1), written(2), written(3)
 
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """A model that was trained on texts of the person and on a style, and one that saw neither."""
+    """A model that was trained on texts of the person, and one that was not."""
     folder = tmp_path_factory.mktemp("person")
     options = {**SMALL, "hidden": 48, "epochs": 30}
-    others, styled = written(5), written(6, before="dear all , ")
-    train_documents([*others, *USED, *styled], out=folder / "model", preset="provenance-words", **options)
+    others = written(5)
+    train_documents([*others, *USED], out=folder / "model", preset="provenance-words", **options)
     words = load_model(folder / "model").tokenizer
     train_documents(others, out=folder / "base", preset="provenance-words", tokenizer=words, **options)
     return folder
@@ -72,14 +72,3 @@ def test_texts_that_were_not_used_are_not_found_and_not_cleared(models):
     assert sentence in said
     assert (finding.status, finding.severity) == ("not_measured", "info")
     assert gate.exit_code == 0
-
-
-def test_another_style_on_one_side_cannot_be_interpreted(models):
-    said, document, finding, gate = asked(models, "styled", STYLED)
-    [row] = document.questions[0].rows
-    assert row.p_value < 1e-6  # the target knows the style, and not these texts
-    assert row.decision == "cannot be said"
-    reason = "he two sides can be told from each other without any model, by their words"
-    assert reason in said
-    assert finding.status == "not_measured"
-    assert gate.exit_code == 2

@@ -1,11 +1,8 @@
 """Users about whom a model gives no number: they are not measured, with the reason, and all others are decided as without them."""
 
-import pytest
-
 from audits.poisoned_model import PoisonedModel
 from coalmine import ScriptedModel, audit_provenance
 from coalmine.audits import AuditedUsers, User, UserText
-from coalmine.errors import NoNumberError
 
 CHARACTERS = "abcdefgh "
 
@@ -45,17 +42,3 @@ def test_a_user_without_a_number_does_not_stop_the_others():
     for name in ("ann", "dee"):
         assert rows(found)[name].scores == rows(whole)[name].scores
     assert any(one.startswith("2 texts have no number by the model") for one in found.warnings)
-
-
-def test_where_nobody_has_a_number_it_is_one_sentence():
-    class Broken(ScriptedModel):
-        def score_distribution(self, _):
-            raise ZeroDivisionError("a secret")
-
-    with pytest.raises(Exception, match="raised ZeroDivisionError") as raised:
-        audit_provenance(Broken(CHARACTERS), USERS)
-    assert "secret" not in str(raised.value)
-    with pytest.raises(NoNumberError, match="not numbers"):
-        audit_provenance(
-            PoisonedModel(CHARACTERS, "a"), AuditedUsers([user("ann", "abba")], non_members=OTHERS)
-        )

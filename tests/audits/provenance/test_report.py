@@ -1,15 +1,11 @@
 """What reports and the gate say of users: found within the error budget, nobody cleared, names masked, and bad data silences the audit."""
 
-import io
-import re
-
-import msgspec
 import numpy as np
 import pytest
-from rich.console import Console
 
-from coalmine import Estimate, check, findings_of, parse_policy
+from coalmine import check, findings_of, parse_policy
 from coalmine.audits.provenance import report
+from coalmine.audits.provenance.data_checks import DataCheck
 from coalmine.audits.provenance.deciding import decided_again
 from coalmine.audits.provenance.users import masked_names
 from coalmine.evidence.measures import LEVEL
@@ -45,17 +41,6 @@ def ruled(*documents):
     return rule
 
 
-def printed(document):
-    console = Console(file=io.StringIO(), width=400, legacy_windows=False)
-    for part in report.terminal(document, document.questions[0]):
-        console.print(part)
-    return console.file.getvalue()
-
-
-def whole(**parts):
-    return made.provenance(others=(1.0, 9.0, 0.0, None), members=MEMBERS, ablation=True, **parts)
-
-
 CASES = {
     "found": (made.provenance(), "CM601 high found", "broken"),
     "nobody": (made.provenance(NOBODY), "CM618 info not_measured", "holds"),
@@ -66,7 +51,6 @@ CASES = {
     "spoiled": (made.provenance(**SPOILED), "CM618 info not_measured", "not_shown"),
     "alone": (made.provenance(non_members=()), "CM618 info not_measured", "not_shown"),
     "shadows": (BY_SHADOWS, "CM618 info not_measured", "not_shown"),
-    "nothing": (made.provenance(reference=False, moments=False), "CM618 info not_measured", "not_shown"),
     "unread": (made.provenance((None, None)), "CM618 info not_measured", "not_shown"),
     # Nobody could have been found.
     "few": (made.provenance(NOBODY, (0.0,) * 9), "CM618 info not_measured", "not_shown"),
@@ -96,24 +80,8 @@ def test_users_who_could_not_be_measured_clear_nobody_and_hide_nobody():
     assert "1 of 4 users could not be measured (user 3: the texts have no token that the model knows)" in (
         missing[0].evidence
     )
-    policy = parse_policy('require = ["provenance"]')
-    for run, outcome in (
-        (made.run_of(), "not_shown"),
-        (made.run_of(made.provenance()), "holds"),
-        (made.run_of(made.provenance((9.0, None))), "not_shown"),
-    ):
-        assert check(run, policy).rules[0].outcome == outcome
-
-
-def test_the_two_questions_and_several_results_are_tests_of_their_own():
-    document = made.provenance(others=(0.0, 0.1, 0.2, 0.3))
-    assert [one.status for one in of(document) if one.key == "provenance.users"] == ["found", "not_measured"]
-    assert ruled(document).outcome == "broken"
-    tests = [one for one in report.measures(made.run_of(document, document)) if one.p_value is not None]
-    assert [one.test[1:] for one in tests] == [
-        (number, asks) for number in "01" for asks in ("texts", "user")
-    ]
-    assert tests[0].p_value == pytest.approx(0.00117, rel=1e-2)
+    unmeasured = made.run_of(made.provenance((9.0, None)))
+    assert check(unmeasured, parse_policy('require = ["provenance"]')).rules[0].outcome == "not_shown"
 
 
 def test_known_members_are_recognized_and_not_accused():
@@ -128,53 +96,14 @@ def test_known_members_are_recognized_and_not_accused():
 
 
 @pytest.mark.parametrize("asks", ["texts", "user"])
-@pytest.mark.parametrize("how", ["told apart", "check"])
-def test_each_question_is_silenced_by_what_is_wrong_with_its_own_texts(asks, how):
-    parts = {**SPOILED, "baseline_of": asks}
-    if how == "check":
-        parts = {"checks": {asks: made.noticed("shared", "spoils")}}
-    run = made.run_of(made.provenance(others=(9.0,) * 4, **parts))
+def test_each_question_is_silenced_by_what_is_wrong_with_its_own_texts(asks):
+    checks = {asks: (DataCheck(about="shared", effect="spoils", says="texts of user 2 are on both sides"),)}
+    run = made.run_of(made.provenance(others=(9.0,) * 4, checks=checks))
     assert {one.test[2] for one in report.measures(run) if one.p_value is not None} == {"texts", "user"} - {
         asks
     }
     remarks = [one for one in findings_of(run) if one.key in {"provenance.apart", "provenance.shared"}]
     assert ("medium", "found") in {(one.severity, one.status) for one in remarks}
-
-
-@pytest.mark.parametrize(
-    ("parts", "key", "expected"),
-    [
-        ({"baseline": made.blind(200, 200, 0.5, 0.7)}, "apart", "pass clear"),
-        ({"baseline": made.blind(4, 199, 0.5, 0.7)}, "apart", "info not_measured"),
-        ({"checks": {"texts": made.noticed("apart", "untested")}}, "apart", "info not_tested"),
-        ({"checks": {"texts": made.noticed("apart", "blurs")}}, "apart", "low found"),
-        ({"checks": {"texts": made.noticed("shared", "blurs")}}, "shared", "low found"),
-        ({"checks": {"texts": made.noticed("shared", "none")}}, "shared", "info found"),
-    ],
-)
-def test_what_is_said_about_data_and_silences_nothing(parts, key, expected):
-    document = made.provenance(**parts)
-    findings = of(document)
-    said = {f"{one.severity} {one.status}" for one in findings if one.key == f"provenance.{key}"}
-    assert expected in said
-    assert the(findings).status == "found"
-    assert "checks" not in parts or "also among non-members (user 2)." in printed(document)
-
-
-@pytest.mark.parametrize(
-    ("suspects", "changes"),
-    [
-        ((9.0,), {"p_value": None, "auc": Estimate.not_measured("blind baseline", "too few")}),
-        ((0.0, 0.1, 0.0, 0.1), {"smallest_p_value": 0.05}),
-        ((9.0, 8.0, 7.0, 6.0), {"scores_p_value": 0.05}),
-    ],
-)
-def test_without_a_baseline_that_could_notice_a_difference_nothing_can_be_said(suspects, changes):
-    baseline = msgspec.structs.replace(made.blind(len(suspects), 199), **changes)
-    document = made.provenance(suspects, baseline=baseline)
-    assert (the(of(document)).status, ruled(document).outcome) == ("not_measured", "not_shown")
-    assert {row.decision for row in document.questions[0].rows} == {"cannot be said"}
-    assert not re.search(r"(?<!not )found(?! +p of)", printed(document))
 
 
 def test_scores_that_say_nothing_recognize_nobody_in_any_table_or_file():
@@ -207,43 +136,10 @@ def test_names_are_masked_the_same_in_both_questions():
     assert document.names()["person1@example.org"] == "user 1"
     assert document.names(reveal=True)["person1@example.org"] == "person1@example.org"
     assert made.provenance((0.0,), names=["\x1b[2J"]).names(reveal=True) == {"\x1b[2J": "\\x1b[2J"}
-    assert masked_names(["line 12", "row 3", "line x"], "document") == {
-        "line 12": "line 12",
-        "row 3": "row 3",
-        "line x": "document 3",
-    }
-    run = made.run_of(whole())
+    assert masked_names(["row 3", "line x"], "document") == {"row 3": "row 3", "line x": "document 2"}
+    run = made.run_of(made.provenance(others=(1.0, 9.0, 0.0, None), members=MEMBERS))
     assert "user 1" in report_page([run])
     assert "person" not in report_page([run])
     assert "person1@example.org" in report_page([run], reveal=True)
     by_line = the(of(made.provenance(by="document", names=["line 3", "line 5", "line 8", "line 9"])))
     assert by_line.subject == ("line 3", "line 5")
-
-
-def test_every_figure_has_the_numbers_of_the_result():
-    document = whole()
-    drawn = {figure.id: figure for figure in report.figures(made.run_of(document)) if figure is not None}
-    assert [name.removeprefix("provenance-") for name in drawn] == [
-        "scores",
-        "ranks",
-        "log-probabilities",
-        "ablation",
-    ]
-    scores = drawn["provenance-scores"]
-    assert (len(scores.panels), len(scores.table)) == (2, 4 + 199 + 3 + 199)
-    assert scores.table[0] == ("Are these very texts in it?", "user 1", "found", 9.0, 0.005, 0.01)
-    assert len(drawn["provenance-ranks"].table) == 2 * 20
-    logs = drawn["provenance-log-probabilities"]
-    shares = [row["share of words"] for row in logs.rows if row["words"] == "All other words"]
-    assert sum(shares) == pytest.approx(2)
-    assert {(row["log2 probability from (bits)"], row["to (bits)"]) for row in logs.rows} >= {
-        (-0.5, 0.0),
-        (-25.0, -24.5),
-    }
-    assert len(drawn["provenance-ablation"].table) == 1
-    assert not any("person" in repr((figure.table, figure.panels)) for figure in drawn.values())
-    nothing = made.run_of(made.provenance((None, None), ()))
-    assert [figure for figure in report.figures(nothing) if figure is not None] == []
-    for doubtful in (MAY_BE_CHANCE, BY_SHADOWS):
-        kinds = {row["decision"] for row in next(report.figures(made.run_of(doubtful))).rows}
-        assert "found" not in kinds

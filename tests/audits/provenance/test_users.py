@@ -69,21 +69,3 @@ def test_dates_are_read_in_every_form(moment):
         if moment.year >= 1000:
             assert seconds_since_1970(day.strftime(form)) == (day - moment).total_seconds() + seconds
     assert day_of(seconds) == moment.date().isoformat()
-
-
-@pytest.mark.parametrize(
-    ("date", "seconds"),
-    [
-        ("2019", 1_546_300_800.0),
-        (" 1559296800 ", 1_559_296_800.0),
-        ("1.5e9", 1.5e9),
-        ("99999999", 99_999_999.0),  # no such day
-        ("1559296800000", None),  # milliseconds
-        ("nan", None),
-        ("2019-13-01", None),
-        ("", None),
-        ("31.05.2019", None),
-    ],
-)
-def test_dates_that_are_and_are_not(date, seconds):
-    assert seconds_since_1970(date) == seconds

@@ -76,14 +76,12 @@ class Lists:
 
     def __init__(self, said):
         self.tokenizer, self.said, self.asked = ScriptedModel("a").tokenizer, said, []
-        self.calls = 0
 
     def describe(self):
         return {"adapter": "lists"}
 
     def next_texts(self, prompts, *, k):
         self.asked += prompts
-        self.calls += 1
         return [self.said.get(prompt, [])[:k] for prompt in prompts]
 
 
@@ -96,7 +94,3 @@ def test_lists_of_next_tokens_are_asked_for_before_each_word():
     # "was" is not what comes; of "the" and "th", the longer is taken; "now" is the first.
     assert found.ranks.tolist() == [NOT_LISTED, 0, 0]
     assert look(model, view, [UserText("one")]) == [None]
-    calls = model.calls
-    several = look(model, view, [UserText("I was"), UserText("one"), UserText("I am there now")])
-    assert [None if one is None else one.ranks.tolist() for one in several] == [[0], None, [NOT_LISTED, 0, 0]]
-    assert model.calls == calls + 1

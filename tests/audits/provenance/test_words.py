@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audits.provenance.small_users import SMALL, small_users
-from coalmine import audit_provenance, load_model
-from coalmine.audits import AuditedUsers, ProvenanceOptions, User, UserText
+from coalmine import load_model
+from coalmine.audits import ProvenanceOptions, User, UserText
 from coalmine.audits.provenance.views import look, readable, view_of
 from coalmine.audits.provenance.words import SHARES, ablation_curves, weights_of, with_chosen_texts
 from coalmine.randomness import arrays
@@ -44,15 +44,6 @@ def test_both_rules_choose_as_a_plain_loop_does(reference, own, number):
             left.remove(best)
             expected.append(best)
         assert chosen(own, rule, number, counts) == [own[place] for place in sorted(expected)]
-
-
-def test_random_choices_depend_on_the_user_and_the_seed_alone():
-    own = [str(place) for place in range(50)]
-    first, again, bob, other = (
-        chosen(own, "random", 9, {}, seed, name)
-        for seed, name in ((0, "ann"), (0, "ann"), (0, "bob"), (1, "ann"))
-    )
-    assert first == again != bob != other != first
 
 
 USERS = small_users(10, texts=4, pairs=True)
@@ -99,16 +90,3 @@ def test_a_curve_counts_the_words_that_a_network_without_these_weights_predicts(
     together = model.predicts_without(sequences, sets)
     for sequence, one in zip(sequences[:2], together, strict=False):
         assert model.predicts_without([sequence], sets)[0].tolist() == one.tolist()
-
-
-def test_an_audit_draws_the_curves_of_suspects_and_of_non_members(models):
-    model, users = models["words"], AuditedUsers(MEMBERS, non_members=STRANGERS)
-    curves = [
-        point
-        for point in audit_provenance(model, users, ablation_texts=10).words
-        if point.figure == "ablation"
-    ]
-    assert [point.x for point in curves if (point.group, point.words) == ("suspects", "rare")] == list(SHARES)
-    known, unknown = (point.y for point in curves if (point.x, point.words) == (0, "rare"))
-    assert known > unknown + 0.2
-    assert audit_provenance(model, users, ablation_texts=0, top=3).words == ()
