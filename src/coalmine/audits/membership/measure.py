@@ -40,7 +40,6 @@ from coalmine.statistics.roc import area_under_roc, tpr_at_fpr, tpr_p_value
 from coalmine.statistics.scores import MembershipScores, checked_count, membership_scores
 
 FALSE_POSITIVE_RATES = (0.1, 0.01, 0.001)
-NO_COIN = "it is not known with which probability a canary was planted; say it with --inclusion"
 
 
 def membership(
@@ -184,7 +183,7 @@ def _population(one: ScoredPopulation, asked: MembershipOptions, judged: int) ->
     ins, outs = one.scores
     coins, why_no_coins = None, one.why_no_coins
     if one.coins is not None and asked.inclusion is None:
-        why_no_coins = NO_COIN
+        why_no_coins = "it is not known with which probability a canary was planted; give it as `inclusion`"
     elif one.coins is not None and asked.inclusion is not None:
         coins = CoinScores(one.coins, asked.inclusion)
     at: dict[str, Any] = {"delta": asked.delta, "confidence": asked.confidence, "seed": asked.seed}
