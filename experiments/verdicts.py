@@ -41,8 +41,7 @@ from coalmine import (
     train,
 )
 from coalmine.audits import EXPOSURES, MEMBERSHIPS, Exposures, Run, verify_extraction
-from coalmine.audits.exposure.candidate_scores import CandidateScores
-from coalmine.audits.exposure.results import FormatFacts
+from coalmine.audits.exposure.results import CandidateScores, FormatFacts
 from coalmine.audits.extraction.results import save_verification
 from coalmine.audits.membership.report import membership_in_plain_words
 from coalmine.corpus import write_embedded_corpus

@@ -7,8 +7,7 @@ import numpy as np
 from coalmine import ExposureResult
 from coalmine.audits import Exposures
 from coalmine.audits.comparison.records import Strategy
-from coalmine.audits.exposure.candidate_scores import CandidateScores
-from coalmine.audits.exposure.results import FormatFacts
+from coalmine.audits.exposure.results import CandidateScores, FormatFacts
 from coalmine.randomness import arrays
 from coalmine.statistics import reference_exposures, sampled_exposures
 from reports.verdict_parts import interval

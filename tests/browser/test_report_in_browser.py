@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from coalmine import read_run, read_runs
-from coalmine.audits.exposure.candidate_scores import CandidateScores
+from coalmine.audits.exposure.results import CandidateScores
 from coalmine.randomness import arrays
 from coalmine.reports.page.html import report_page
 from coalmine.statistics import reference_exposures

@@ -7,7 +7,7 @@ import msgspec
 
 from coalmine import Canary, CanarySet, Format, ScriptedModel, expose, membership
 from coalmine.audits import EXPOSURES, Run, verify_extraction
-from coalmine.audits.exposure.candidate_scores import write_scores
+from coalmine.audits.exposure.results import write_scores
 from coalmine.audits.extraction.results import save_verification
 from coalmine.audits.recitation.records import Example, RecitationTrend, share_estimate
 from coalmine.evidence.run import Located

@@ -11,7 +11,7 @@ from coalmine.audits.disagreement.records import (
     read_crosscheck as read_crosscheck,
 )
 from coalmine.audits.exposure.measuring import expose as expose
-from coalmine.audits.exposure.options import ExposureOptions as ExposureOptions
+from coalmine.audits.exposure.estimators import ExposureOptions as ExposureOptions
 from coalmine.audits.exposure.results import (
     EXPOSURES as EXPOSURES,
     ExposureResult as ExposureResult,

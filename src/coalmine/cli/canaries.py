@@ -9,7 +9,7 @@ import msgspec
 
 from coalmine.audits.exposure import measuring as exposing
 from coalmine.audits.exposure.display import exposure_table, remarks_in_words, under_names
-from coalmine.audits.exposure.options import ExposureOptions
+from coalmine.audits.exposure.estimators import ExposureOptions
 from coalmine.audits.exposure.results import RESULTS_FILE, SCORES_FILE
 from coalmine.audits.extraction import measuring as extracting
 from coalmine.audits.extraction import results as extracted

@@ -9,7 +9,7 @@ import pytest
 from pyarrow import parquet
 
 from coalmine import CanarySet, Format, ScriptedModel, check, expose, parse_policy, read_run, verify_run
-from coalmine.audits.exposure.candidate_scores import read_candidates, write_scores
+from coalmine.audits.exposure.results import read_candidates, write_scores
 from coalmine.errors import ContradictionError, InputError
 from coalmine.statistics import exact_exposure
 from resealing import resealed, vouch_again

@@ -8,8 +8,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from coalmine.audits.exposure.candidate_scores import CandidateScores
-from coalmine.audits.exposure.results import Exposures
+from coalmine.audits.exposure.results import CandidateScores, Exposures
 from coalmine.audits.options import Options
 from coalmine.records import Estimate
 from coalmine.records.documents import Document

@@ -32,8 +32,8 @@ from coalmine.audits.defenses.records import (
     BenchedModel,
     with_rows,
 )
+from coalmine.audits.exposure.estimators import ExposureOptions
 from coalmine.audits.exposure.measuring import expose
-from coalmine.audits.exposure.options import ExposureOptions
 from coalmine.audits.exposure.results import ExposureResult
 from coalmine.audits.extraction.measuring import verify_extraction
 from coalmine.audits.extraction.options import ExtractionOptions

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from rich.console import Group, RenderableType
     from rich.table import Table as RichTable
 
-FIGURE_ID = "exposure-by-repetitions"
 # Secrets that a table of the terminal shows.
 MOST_SECRETS = 20
 # More points than this cannot be distinguished, and make the page slow.
@@ -146,13 +145,10 @@ def _meaning(bits: float, group: Sequence[ExposureResult]) -> str:
     return f"so guessing with the model takes {2 ** (bits - 1):,.0f} times fewer tries than guessing blindly"
 
 
-def exposure_figure(
-    document: Exposures | None, *, figure_id: str = FIGURE_ID, what: tuple[str, str] = ("canary", "canaries")
-) -> Chart | None:
-    """Exposure against repetitions, a panel per format; `what` is what one of these and several are called. None without exposures."""
+def exposure_figure(document: Exposures | None) -> Chart | None:
+    """Exposure against repetitions, a panel per format; None without exposures."""
     if document is None or not document.results:
         return None
-    one, several = what
     names = format_names(document.formats)
     measured = sorted(
         (result for result in document.results if result.estimate.status != "not_measured"),
@@ -161,9 +157,11 @@ def exposure_figure(
     drawn = [measured[place] for place in thinned(len(measured), MOST_POINTS)]
     shown = ""
     if len(drawn) < len(measured):
-        shown = f" {len(drawn):,} of {len(measured):,} {several} are drawn, spread evenly over their exposures; all are in the data."
+        shown = f" {len(drawn):,} of {len(measured):,} canaries are drawn, spread evenly over their exposures; all are in the data."
     if unmeasured := len(document.results) - len(measured):
-        shown += f" {unmeasured:,} of {len(document.results):,} {several} could not be measured, and have no point."
+        shown += (
+            f" {unmeasured:,} of {len(document.results):,} canaries could not be measured, and have no point."
+        )
     most = grouped((names[result.format_id], result.most_possible_bits) for result in document.results)
     rows: Rows = [
         {
@@ -183,12 +181,10 @@ def exposure_figure(
     ]
     columns, data = canary_table(names).data(most_exposed_first(document))
     return Chart(
-        id=figure_id,
-        title="Exposure against repetitions"
-        if figure_id == FIGURE_ID
-        else f"Exposure of {several} against copies",
-        caption=f"Each point is a {one} with its interval; a triangle is a lower bound, because the {one} beat everything it was "
-        f"compared with. The gray band holds 95 of 100 {several} of a model that memorized nothing. The dashed line is the maximum."
+        id="exposure-by-repetitions",
+        title="Exposure against repetitions",
+        caption="Each point is a canary with its interval; a triangle is a lower bound, because the canary beat everything it was "
+        "compared with. The gray band holds 95 of 100 canaries of a model that memorized nothing. The dashed line is the maximum."
         + shown,
         rows=rows,
         columns=columns,
@@ -216,7 +212,7 @@ def exposure_figure(
         shapes={"measured": "circle", "at least": "triangle-up"},
         panel="format",
         notes={
-            name: f"{len(bits):,} {several}; the maximum is {max(bits):.1f} bits."
+            name: f"{len(bits):,} canaries; the maximum is {max(bits):.1f} bits."
             for name, bits in most.items()
         },
         height=300,

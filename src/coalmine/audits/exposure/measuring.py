@@ -18,7 +18,6 @@ import numpy as np
 from msgspec import UNSET
 from numpy.typing import NDArray
 
-from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.audits.exposure.estimators import (
     AUTO,
     BOUNDED,
@@ -27,9 +26,9 @@ from coalmine.audits.exposure.estimators import (
     REFERENCES,
     SPLITTING,
     Estimator,
+    ExposureOptions,
     estimator_of,
 )
-from coalmine.audits.exposure.options import ExposureOptions
 from coalmine.audits.exposure.ranked import (
     KEEP_UP_TO,
     SCORED_UP_TO,
@@ -42,6 +41,7 @@ from coalmine.audits.exposure.results import (
     ASKED_FOR,
     NOT_IN_TURNS,
     OTHER_DATA,
+    CandidateScores,
     ExposureResult,
     Exposures,
     FormatFacts,

@@ -12,9 +12,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from coalmine.audits.exposure.candidate_scores import CandidateScores
-from coalmine.audits.exposure.estimators import BY_SCORES, CandidateKind
-from coalmine.audits.exposure.options import ExposureOptions
+from coalmine.audits.exposure.estimators import BY_SCORES, CandidateKind, ExposureOptions
+from coalmine.audits.exposure.results import CandidateScores
 from coalmine.engines.courses import SURVIVED, Course, CourseStep, one_result
 from coalmine.engines.units import Arrays, Running, Unit, advance_and_keep
 from coalmine.errors import CoalmineError, ModelOutputError, NotMeasurableError

@@ -5,25 +5,31 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self, get_args
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
-from coalmine.audits.exposure.candidate_scores import (
-    CandidateScores,
-    read_candidates,
-    score_problems,
-    stated_problems,
-    write_scores,
+from coalmine.audits.exposure.estimators import (
+    EXACT,
+    METHODS,
+    REFERENCES,
+    SAMPLED,
+    CandidateKind,
+    estimator_of,
 )
-from coalmine.audits.exposure.estimators import METHODS, estimator_of
-from coalmine.errors import NotMeasurableError
+from coalmine.corpus.files.streams import pyarrow_for
+from coalmine.errors import InputError, NotMeasurableError
 from coalmine.records import Estimate
-from coalmine.records.documents import Document, Origin, SaidOfCanary, SaidOfFormat
+from coalmine.records.documents import Document, Origin, SaidOfCanary, SaidOfFormat, differences
 from coalmine.records.estimate import Bits, Count, Digits, Level, Place, Share
 from coalmine.search.walks.resolution import Resolution
+from coalmine.search.walks.thresholds import in_steps
 from coalmine.statistics.exposure.extrapolation import TailFit
-from coalmine.storage.files import sha256_of_file, together
+from coalmine.statistics.exposure.ranks import exact_exposure, reference_exposures, sampled_exposures
+from coalmine.storage.columns import arrow_column, numpy_column, repeated_text
+from coalmine.storage.files import PRIVATE, sha256_of_file, together, whole_file
 
 SCHEMA = "coalmine.exposure/2"
 RESULTS_FILE = "exposure.json"
@@ -35,6 +41,17 @@ NOT_IN_TURNS = "the secrets are from conversations, and this chat model was aske
 OTHER_DATA = "the model was trained on other data"
 # Why a method was taken that the user named.
 ASKED_FOR = "asked for"
+
+
+class CandidateScores(NamedTuple):
+    """Scores of members of a format that canaries were compared with."""
+
+    format_id: str
+    kind: CandidateKind
+    indices: NDArray[Any]  # (candidates,), places in the format's order: `Format.at` gives the text
+    log_perplexities_bits: NDArray[np.float64]  # (candidates,)
+    # Minus log2 of the probability with which each was drawn, where these probabilities differ.
+    log2_weights: NDArray[np.float64] | None = None
 
 
 class ExposureResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,6 +199,78 @@ class Exposures(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 Sequence.register(Exposures)
 
 
+def write_scores(path: Path, candidates: Sequence[CandidateScores]) -> str:
+    """One row per candidate: format_id, kind, index (decimal text), log_perplexity_bits, and log2_weight of guided draws.
+
+    Returns the SHA-256 of the file.
+    """
+    pa = pyarrow_for("writing scores.parquet")
+    import pyarrow.parquet as pq
+
+    schema = pa.schema(
+        [
+            ("format_id", pa.dictionary(pa.int32(), pa.string())),
+            ("kind", pa.dictionary(pa.int32(), pa.string())),
+            # Text where a space is too large for 64 bits would change the type from file to file, so always text.
+            ("index", pa.string()),
+            ("log_perplexity_bits", pa.float64()),
+            ("log2_weight", pa.float64()),
+        ]
+    )
+    with whole_file(path, mode=PRIVATE) as temporary:
+        with open(temporary, "wb") as stream, pq.ParquetWriter(stream, schema) as writer:
+            for scores in candidates:
+                n = len(scores.indices)
+                columns = [
+                    repeated_text(scores.format_id, n),
+                    repeated_text(scores.kind, n),
+                    arrow_column(scores.indices.astype(str)),
+                    arrow_column(scores.log_perplexities_bits.astype(np.float64)),
+                    pa.nulls(n, pa.float64())
+                    if scores.log2_weights is None
+                    else arrow_column(scores.log2_weights),
+                ]
+                writer.write_table(pa.Table.from_arrays(columns, schema=schema))
+        return sha256_of_file(temporary)
+
+
+def read_candidates(path: Path, *, indices: bool = True) -> list[CandidateScores]:
+    """The scores in a scores.parquet by format and kind; without `indices` these are not read, and all are empty."""
+    pa = pyarrow_for("reading scores.parquet")
+    import pyarrow.parquet as pq
+
+    names = ["format_id", "kind", "log_perplexity_bits", *(["index"] if indices else [])]
+    try:
+        # By its bytes, because a path that is not UTF-8 is not text to pyarrow.
+        with pa.OSFile(os.fsencode(path)) as source, pq.ParquetFile(source) as file:
+            table = file.read(columns=names)
+        table.validate(full=True)
+        bits = numpy_column(table["log_perplexity_bits"].cast(pa.float64()))
+        # As codes into a list, because millions of rows share a few names.
+        coded = [table[name].cast(pa.string()).combine_chunks().dictionary_encode() for name in names[:2]]
+        numbers = numpy_column(table["index"].cast(pa.string())) if indices else None
+    except (pa.ArrowException, OSError, KeyError, MemoryError, OverflowError, UnicodeError):
+        raise _damaged(path, "it cannot be read as one") from None
+    (form_codes, kind_codes), (forms, kinds) = zip(
+        *((numpy_column(one.indices), one.dictionary.to_pylist()) for one in coded), strict=True
+    )
+    missing = any(table[name].null_count for name in names) or np.isnan(bits).any()
+    if missing or not set(kinds) <= set(get_args(CandidateKind)):
+        raise _damaged(path, "a value in it is missing, not a number, or a kind of score that is not known")
+    found = []
+    for form in dict.fromkeys(form_codes.tolist()):
+        of_form = form_codes == form
+        for kind in dict.fromkeys(kind_codes[of_form].tolist()):
+            rows = of_form & (kind_codes == kind)
+            places = np.empty(0, dtype=object) if numbers is None else numbers[rows]
+            found.append(CandidateScores(forms[form], kinds[kind], places, bits[rows]))
+    return found
+
+
+def _damaged(path: Path, why: str) -> InputError:
+    return InputError(f"{path} is not a scores.parquet of `coalmine expose` ({why}); run expose again")
+
+
 def _preference(document: Exposures) -> tuple[int, int]:
     """Of two measurements of the same canaries, the one that leaves fewer without evidence is preferred, then the better estimator."""
     unmeasured = sum(
@@ -192,9 +281,56 @@ def _preference(document: Exposures) -> tuple[int, int]:
     return unmeasured, max(known, default=len(METHODS))
 
 
-def _again(path: Path, document: Exposures) -> Iterator[str]:
-    """Ranks and exposures follow from each other, and from the scores.parquet beside them."""
-    yield from stated_problems(document)
+def score_problems(document: Exposures, kept: Sequence[CandidateScores]) -> Iterator[str]:
+    """What the results of `expose` say, and the scores that were written with them contradict.
+
+    Scores that were not kept contradict nothing, and neither do draws of which an estimate depends on more than their scores.
+    """
+    for facts in document.formats:
+        scores = {one.kind: one.log_perplexities_bits for one in kept if one.format_id == facts.format_id}
+        known = [
+            one
+            for one in document.results
+            if one.format_id == facts.format_id and one.known_log_perplexity_bits is not None
+        ]
+        if "canary" in scores:
+            told = [one.known_log_perplexity_bits for one in known]
+            yield from differences(told, scores["canary"].tolist(), "log_perplexity_bits of canaries")
+        for method, kind in ((EXACT, "member"), (REFERENCES, "reference"), (SAMPLED, "sample")):
+            own = [
+                one for one in known if one.method == method.name and one.estimate.status != "not_measured"
+            ]
+            if own and kind in scores:
+                again = _again(document, facts, own, scores[kind])
+                for result, expected in zip(own, again, strict=True):
+                    what = f"exposure of canary {result.canary_id!r} among {len(scores[kind]):,} others"
+                    yield from differences((result.rank, result.estimate), expected, what)
+
+
+def _again(
+    document: Exposures, facts: FormatFacts, results: Sequence[ExposureResult], bits: NDArray[np.float64]
+) -> list[tuple[int | None, Estimate]]:
+    """The ranks of canaries, and their exposures, computed again from the scores of what they were compared with."""
+    size, level = int(facts.size), document.confidence
+    own = np.array([one.log_perplexity_bits for one in results])
+    ordered = np.sort(bits)
+    ranks = np.searchsorted(ordered, own, side="right")
+    if results[0].method == EXACT.name:
+        near = 0.0 if facts.resolution is None else facts.resolution.at(own)
+        ties = ranks - np.searchsorted(ordered, own, side="left")
+        least = np.searchsorted(ordered, in_steps(own - near), side="left") + ties
+        most = np.searchsorted(ordered, in_steps(own + near), side="right")
+        rows = zip(ranks.tolist(), least.tolist(), most.tolist(), strict=True)
+        return [(rank, exact_exposure(rank, size, least=low, most=high)) for rank, low, high in rows]
+    if results[0].method == SAMPLED.name:
+        unknown = max(0, results[0].estimate.n - len(bits))
+        return [(None, one) for one in sampled_exposures(own, bits, size, level, unknown=unknown)]
+    found = reference_exposures(own, bits, level, size=size)
+    return list(zip((ranks + 1).tolist(), found, strict=True))
+
+
+def _contradictions(path: Path, document: Exposures) -> Iterator[str]:
+    """Ranks and exposures follow from the scores.parquet beside them."""
     scores = scores_beside(path)
     if scores is not None:
         yield from score_problems(document, read_candidates(scores, indices=False))
@@ -211,7 +347,7 @@ EXPOSURES = Document(
         "`reference`, `canary`; the last two are there whatever the method), `index` (decimal text: `Format.at` gives the string), "
         "`log_perplexity_bits`, `log2_weight` (of guided draws)",
     },
-    again=_again,
+    again=_contradictions,
     companions=lambda document: {SCORES_FILE: document.scores_sha256},
     preference=_preference,
     origin=Origin(

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.audits.exposure.estimators import SPLITTING
 from coalmine.audits.exposure.ranked import FormatQuestion, Measured, exact, sampled, warned
+from coalmine.audits.exposure.results import CandidateScores
 from coalmine.engines.courses import SURVIVED, Course, CourseStep, one_result
 from coalmine.engines.units import Arrays, Running, Unit, advance_and_keep
 from coalmine.randomness import integers

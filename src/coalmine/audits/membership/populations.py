@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coalmine.audits.exposure.candidate_scores import read_candidates
 from coalmine.audits.exposure.results import (
     RESULTS_FILE,
     SCORES_FILE,
     ExposureResult,
     Exposures,
+    read_candidates,
     read_exposures,
 )
 from coalmine.corpus.planting.foreign_files import Side

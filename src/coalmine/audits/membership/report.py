@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from coalmine.audits.exposure.candidate_scores import read_candidates
 from coalmine.audits.exposure.display import names_of_formats
 from coalmine.audits.exposure.report import planted_in
 from coalmine.audits.exposure.results import EXPOSURES, scores_beside

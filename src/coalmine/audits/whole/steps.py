@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from coalmine.audits.exposure.estimators import ExposureOptions
 from coalmine.audits.exposure.measuring import expose
-from coalmine.audits.exposure.options import ExposureOptions
 from coalmine.audits.exposure.results import EXPOSURES
 from coalmine.audits.exposure.splitting import expected_scores
 from coalmine.audits.extraction.measuring import SCORED_UP_TO, verify_extraction
