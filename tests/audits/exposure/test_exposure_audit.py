@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from coalmine import CanarySet, Format, ScriptedModel, expose
 from coalmine.audits import read_exposures
 from coalmine.audits.exposure.estimators import ESTIMATORS, METHODS
-from coalmine.errors import ModelOutputError, NotMeasurableError
 from models.random_networks import ARCHITECTURES, random_model
 from oracles import brute_force_ranks, exact_ranks
 
@@ -98,27 +97,6 @@ def test_no_limit_is_above_what_is_possible(method):
     for one in expose(model, canaries, method=method, samples=500):
         limits = [limit for limit in (*one.interval, one.exposure) if limit is not None]
         assert max(limits) <= one.most_possible_bits == math.log2(100)
-
-
-def test_an_adapter_that_steps_otherwise_than_it_scores_is_found_out():
-    class Inconsistent(ScriptedModel):
-        def step(self, states, parents, tokens, *, columns=None):
-            step = super().step(states, parents, tokens, columns=columns)
-            return step._replace(log2_probabilities=step.log2_probabilities - 1)
-
-    with pytest.raises(ModelOutputError, match="differently"):
-        expose(Inconsistent(DIGITS), canaries_of(Format("{digits:3}")), method="exact")
-
-
-def test_a_model_without_probabilities_is_not_applicable():
-    class OnlyText:
-        name, tokenizer, context, resolution_bits = "text only", None, (0,), 0.0
-
-        def describe(self):
-            return {}
-
-    with pytest.raises(NotMeasurableError, match="not applicable"):
-        expose(OnlyText(), canaries_of(Format("{digits:3}")))
 
 
 def test_results_on_disk(tmp_path):

@@ -91,14 +91,6 @@ def test_text_after_a_hole_is_read_only_where_a_member_can_rank_before_a_canary(
     )
 
 
-def test_proofs_in_place_of_all_ranks_are_not_stopped_by_the_budget():
-    """Where time allows all ranks, the same ones are proven, also beyond the budget of estimates."""
-    scripted = ScriptedModel("pin 0123456789.ok", memory={ENDED.at(17): 0.5})
-    canaries = CanarySet.of(ENDED, [ENDED.at(17)])
-    (found,) = expose(scripted, canaries, budget=3, minutes=1000)
-    assert (found.method, found.rank, found.estimate.status) == ("bounded", 1, "measured")
-
-
 @pytest.mark.parametrize("tick", [10.0, 1e-6])
 def test_a_run_that_was_stopped_takes_the_same_method_whatever_the_clock_says_now(
     model, tick, tmp_path, monkeypatch

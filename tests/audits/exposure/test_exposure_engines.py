@@ -3,12 +3,10 @@
 import pytest
 import torch
 
-from audits.exposure.deadly_model import Deadly, Elsewhere
 from coalmine import Canary, CanarySet, Format, ScriptedModel, expose
 from coalmine.audits.exposure.estimators import ESTIMATORS
 from coalmine.engines import ledger
 from coalmine.engines.engine import open_engine
-from coalmine.engines.ledger import Ledger
 from coalmine.errors import InputError
 from coalmine.models import from_transformers
 from models.tiny_transformers import byte_level, tiny
@@ -92,25 +90,11 @@ def test_a_worker_that_is_killed_changes_no_byte(method, task, engine, planted, 
     assert not list((tmp_path / "kept").iterdir())
 
 
-def test_a_format_whose_units_kill_their_workers_is_not_measured_and_the_others_are(engine, tmp_path):
-    forms = {"f0": Format("pin {digits:2}"), "f1": Format("code {digits:2}")}
-    known = [
-        Canary(canary_id=f"c{i}", format_id=f"f{i}", text=text, repetitions=1, planted=True)
-        for i, text in enumerate(("pin 49", "code 12"))
-    ]
-    references = {name: form.sample(5, seed=6, replace=False) for name, form in forms.items()}
-    canaries = CanarySet(known, forms, references=references)
-    model = ScriptedModel("pin code 0123456789", memory={"pin 49": 0.25})
-    whole = expose(model, canaries, method="references")
-    kept = Ledger(tmp_path)
-    found = expose(Deadly.of(model, "code"), canaries, method="references", engine=engine, resume=kept)
-    pin, code = found.results
-    assert pin == whole.results[0]
-    assert code.estimate.status == "not_measured"
-    assert "its worker was lost each time" in code.estimate.statement
-    # What was measured is kept even then: the same command may have more luck.
-    kept.forget()
-    assert (tmp_path / "unfinished.units").exists()
+class Elsewhere(ScriptedModel):
+    """Says that it runs on another machine."""
+
+    def checks(self):
+        return {}
 
 
 def test_a_model_on_another_machine_is_asked_by_one_process(engine):

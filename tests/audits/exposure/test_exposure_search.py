@@ -109,17 +109,3 @@ def test_a_stopped_search_goes_on_where_it_was_and_ends_with_the_same_bytes(
     # The number of expansions is in the file: no node is expanded twice.
     assert (parts / RESULTS_FILE).read_bytes() == (tmp_path / "whole" / RESULTS_FILE).read_bytes()
     assert not list(parts.glob("unfinished*"))
-
-
-@pytest.mark.parametrize("architecture", ["lstm", "transformer"])
-def test_guided_draws_are_the_same_with_less_memory(architecture):
-    model = random_model(architecture, dtype=torch.float64)
-    canaries = canaries_of(Format("{digits:5}"))
-    options = {"method": "guided", "budget": 300, "samples": 2_000, "batch": 32}
-
-    def exposures(**others):
-        found = expose(model, canaries, **options, **others)
-        assert "guided" in {result.method for result in found.results}
-        return [result.exposure for result in found.results]
-
-    assert exposures(memory=50_000) == pytest.approx(exposures(), abs=1e-9)

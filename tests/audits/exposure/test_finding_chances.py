@@ -114,26 +114,6 @@ def test_a_place_in_a_search_has_the_chance_of_a_guess():
     assert canary_p_values(beyond) == {"a": 1.0}
 
 
-def test_the_space_of_a_canary_is_that_of_its_search_or_of_its_format():
-    two = {
-        "s": (
-            {"f0": made.search(size=1000), "f1": made.search(size=100)},
-            made.verified([made.came(name, 2, format_id=None) for name in "abc"]),
-        )
-    }
-    manifest = made.manifest_of(("a", "f0", 4, True, None), ("b", "f1", 4, True, None))
-    # Of a canary whose format is not known, the smaller space counts.
-    assert canary_p_values(made.run_of(searches=two, manifests=[manifest])) == {
-        "a": 2 / 1000,
-        "b": 2 / 100,
-        "c": 2 / 100,
-    }
-    # Without a search beside it, the manifest says it, and where nothing does, what came out counts.
-    alone = {"s": ({}, made.verified([made.came("a", 2)]))}
-    assert canary_p_values(made.run_of(searches=alone, manifests=[manifest])) == {"a": 2 / 10**6}
-    assert canary_p_values(made.run_of(searches=alone)) == {"a": 0.0}
-
-
 def test_exposure_and_search_of_one_canary_are_one_question():
     def p_value(estimate, *places, times=4):
         searches = {}

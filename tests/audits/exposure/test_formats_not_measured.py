@@ -11,14 +11,10 @@ from coalmine import (
     ScriptedModel,
     check,
     expose,
-    findings_of,
     parse_policy,
     read_run,
-    read_runs,
 )
 from coalmine.errors import NotMeasurableError
-from coalmine.reports.conclusion import conclusion_of
-from coalmine.reports.page.html import report_page
 
 PIN, CODE = Format("pin {digits:3}"), Format("code {digits:2}")
 REASON = (
@@ -27,9 +23,9 @@ REASON = (
 MODEL = ScriptedModel("pin code 0123456789", frequencies={"1": 9})
 
 
-def canaries_of(forms, *, references=("f0",), each=3, count=40):
+def canaries_of(forms, *, references=("f0",)):
     """Canaries of several formats in turn, each format's first withheld; references for some formats only."""
-    drawn = {name: form.sample(each, seed=5, replace=False) for name, form in forms.items()}
+    drawn = {name: form.sample(3, seed=5, replace=False) for name, form in forms.items()}
     listed = [
         Canary(
             canary_id=f"{name}-{place}",
@@ -38,11 +34,11 @@ def canaries_of(forms, *, references=("f0",), each=3, count=40):
             repetitions=4,
             planted=place > 0,
         )
-        for place in range(each)
+        for place in range(3)
         for name in forms
     ]
     given = {
-        name: [text for text in forms[name].sample(count, seed=6, replace=False) if text not in drawn[name]]
+        name: [text for text in forms[name].sample(40, seed=6, replace=False) if text not in drawn[name]]
         for name in references
     }
     return CanarySet(listed, forms, references=given)
@@ -93,20 +89,3 @@ def test_the_gate_does_not_pass_what_was_not_measured(policy, rule, canaries, tm
     # Another method that does measure them settles it, in whatever order the results are read.
     expose(MODEL, canaries, method="exact").save(tmp_path / "exact")
     assert check(read_run(tmp_path), parse_policy(policy)).exit_code == 0
-
-
-def test_the_report_says_so_and_counts_nobody_as_safe(tmp_path):
-    canaries = canaries_of({"f0": PIN, "f1": CODE}, each=12)
-    expose(MODEL, canaries, method="references").save(tmp_path)
-    findings = findings_of(read_run(tmp_path))
-    (unmeasured,) = [one for one in findings if one.code == "CM911"]
-    assert unmeasured.evidence.startswith(
-        "11 canaries that were trained on have no exposure that can be relied on: f1-"
-    )
-    assert REASON in unmeasured.evidence
-    assert unmeasured.status == "not_measured"
-    assert {*unmeasured.subject} == {f"f1-{place}" for place in range(1, 12)}
-    assert conclusion_of(findings).answers[0].answer == "Cannot be said"
-    control = next(one for one in findings if one.code == "CM105")
-    assert "only 0 of 1 could be measured" in control.evidence
-    assert "12 of 24 canaries could not be measured, and have no point" in report_page(read_runs(tmp_path))

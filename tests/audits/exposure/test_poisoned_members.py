@@ -18,7 +18,6 @@ from coalmine import (
     read_run,
 )
 from coalmine.audits import read_exposures
-from coalmine.errors import NoNumberError
 
 PIN = Format("pin {digits:3}")
 CHARACTERS = "pin 0123456789"
@@ -80,35 +79,8 @@ def test_a_rank_has_bounds_where_members_have_no_number(method, truth):
         )
         assert one.interval == pytest.approx((math.log2(1000 / (counted + 1)), math.log2(1000 / counted)))
         assert one.estimate.warnings == (
-            "1 member has no number by this model, and may be more or less surprising than the canary",
+            "no number by this model for 1 of the members, which may be more or less surprising than the canary",
         )
-
-
-def test_unknown_samples_are_in_the_interval():
-    found = expose(poisoned("pin 6"), CANARIES, method="sampled", samples=500)
-    drawn = [PIN.at(index) for index in PIN.sample_indices(500, 0)]
-    unknown = sum(text.startswith("pin 6") for text in drawn)
-    for one in found:
-        hits = sum(
-            WHOLE.log_perplexity_bits(text) <= one.log_perplexity_bits + 1e-9
-            for text in drawn
-            if not text.startswith("pin 6")
-        )
-        assert one.estimate.n == 500
-        assert one.estimate.statement.endswith(
-            f"{hits:,} of 500 samples are no more surprising, and {unknown} have no score"
-        )
-        assert one.interval[0] <= math.log2(500 / (hits + unknown)) < math.log2(500 / hits) < one.interval[1]
-
-
-def test_references_without_a_number_are_left_out():
-    found = expose(poisoned("pin 6"), CANARIES, method="references")
-    scored = [text for text in CANARIES.references["f0"] if not text.startswith("pin 6")]
-    assert {one.estimate.n for one in found} == {len(scored)}
-    assert all("have no number by this model" in one.estimate.warnings[0] for one in found)
-    bounded = expose(poisoned("pin 6"), CANARIES, method="bounded")
-    assert [len(one.indices) for one in bounded.candidates if one.kind == "reference"] == [len(scored)]
-    assert "references of pin {digits:3} could not be scored" in " ".join(bounded.warnings)
 
 
 def test_the_gate_says_what_is_missing_and_membership_goes_on(tmp_path):
@@ -124,8 +96,3 @@ def test_the_gate_says_what_is_missing_and_membership_goes_on(tmp_path):
     found = membership(tmp_path / "exposure")
     assert [one.in_count for one in found.populations] == [2]
     assert any("that have no score, 1 of 4" in one for one in found.warnings)
-
-
-def test_where_nothing_has_a_number_it_is_one_sentence():
-    with pytest.raises(NoNumberError, match="gave nan as the log-perplexity of a text"):
-        expose(poisoned("p"), CANARIES)

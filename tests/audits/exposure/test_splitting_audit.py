@@ -1,7 +1,6 @@
-"""Exposure by splitting, from a model that only scores: against ranks by counting, after a stop, and for a canary that nothing leads to."""
+"""Exposure by splitting, from a model that only scores: against ranks by counting, and for a canary that nothing leads to."""
 
 import math
-import signal
 
 import numpy as np
 import pytest
@@ -19,8 +18,8 @@ class OnlyScores:
     name, context, resolution_bits = "table", (), 1e-9
     tokenizer = CharacterTokenizer("0123456789")
 
-    def __init__(self, costs, stop_after=None):
-        self.costs, self.stop_after, self.asked = costs, stop_after, 0
+    def __init__(self, costs):
+        self.costs = costs
 
     def describe(self):
         return {"adapter": "table"}
@@ -29,9 +28,6 @@ class OnlyScores:
         raise NotImplementedError
 
     def score_text(self, texts):
-        before, self.asked = self.asked, self.asked + len(texts)
-        if self.stop_after is not None and before < self.stop_after <= self.asked:
-            signal.raise_signal(signal.SIGINT)
         return [
             SequenceScore(np.array([-cost]), np.zeros(1, dtype=bool), None)
             for cost in self.costs[[int(text) for text in texts]].tolist()
@@ -76,23 +72,6 @@ def test_intervals_hold_the_true_exposures_from_the_first_rank_to_the_last(costs
         # Beyond what as many uniform draws could show, and from a small part of the space.
         assert run[0].interval[0] > 10
         assert run[0].estimate.n < 25_000
-
-
-def test_a_run_that_is_stopped_goes_on_from_what_it_has_scored(costs, tmp_path):
-    canaries = canaries_of(costs)
-    options = {"method": "splitting", "samples": 160, "resume": tmp_path, "comparisons": False}
-    whole = OnlyScores(costs)
-    expected = expose(whole, canaries, **options)
-    stopped = OnlyScores(costs, stop_after=1_500)
-    with pytest.raises(KeyboardInterrupt):
-        expose(stopped, canaries, **options)
-    assert list(tmp_path.iterdir())
-    resumed = OnlyScores(costs)
-    assert [one.estimate for one in expose(resumed, canaries, **options)] == [
-        one.estimate for one in expected
-    ]
-    assert stopped.asked + resumed.asked == whole.asked
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_canary_that_nothing_leads_to_has_a_bound_and_no_value(costs):

@@ -211,10 +211,6 @@ def exposure_figure(document: Exposures | None) -> Chart | None:
         shape="known",
         shapes={"measured": "circle", "at least": "triangle-up"},
         panel="format",
-        notes={
-            name: f"{len(bits):,} canaries; the maximum is {max(bits):.1f} bits."
-            for name, bits in most.items()
-        },
         height=300,
         leads=True,
     )

@@ -55,7 +55,7 @@ from coalmine.engines.ledger import Ledger, Resume
 from coalmine.engines.units import Arrays, Running, Unit
 from coalmine.errors import CoalmineError, InputError, ModelError, NoNumberError, NotMeasurableError
 from coalmine.formats.format import Format
-from coalmine.formats.naming import format_name, unique_names
+from coalmine.formats.naming import format_name
 from coalmine.models.contexts import Context
 from coalmine.models.protocols import ContextualModel, Model, PairModel, Scorer, TextScorer
 from coalmine.progress import Progress, duration
@@ -65,7 +65,7 @@ from coalmine.search.walks.frontier import Frontier
 from coalmine.search.walks.members import MOST_SHARED, Members
 from coalmine.search.walks.scoring import Scored
 from coalmine.search.walks.works import MembersWork, ScoreTexts, scored_from
-from coalmine.statistics.roc import PairedAreas, paired_areas
+from coalmine.statistics.roc import paired_areas
 from coalmine.storage.files import to_json
 
 # What decides the units of a run; a run of another version is another run.
@@ -248,17 +248,18 @@ class OneFormat:
                 asked, method=self.estimator.name, samples=samples, budget=budget
             ),
         )
-        compared: list[CandidateScores] = []
         if asked.comparisons:
-            compared = yield from self._references(question, self.estimator)
             # Where nothing can be measured, the scores alone are still there for membership.
-            self.candidates = [*compared, self._own_scores(question, own)]
+            own_scores = CandidateScores(
+                self.format_id, "canary", question.places(question.canary_texts), own
+            )
+            self.candidates = [*(yield from self._references(question, self.estimator)), own_scores]
         self.measured = yield from self.estimator.measure(question)
-        own = own if self.measured.own is None else self.measured.own
-        kept = self.measured.candidates
-        self.candidates = [] if kept is None else [kept]
-        if asked.comparisons:
-            self.candidates += [*compared, self._own_scores(question, own)]
+        if self.measured.own is not None:
+            self.scores[self.known] = self.measured.own
+            own[:] = self.measured.own  # as they were compared with the others
+        if self.measured.candidates is not None:
+            self.candidates.insert(0, self.measured.candidates)
 
     def _taken(self, members: Members, most_bits: float) -> Course[tuple[Estimator, int]]:
         """The estimator for this format, with its budget: as asked, or by `auto`, which texts without a format leave no choice."""
@@ -273,7 +274,10 @@ class OneFormat:
         if self.estimator is not None:
             return self.estimator, asked.budget
         first = SPLITTING.samples if asked.samples is None else asked.samples
-        choice = yield from chosen_method(members, 60 * asked.minutes, asked.budget, first, most_bits)
+        unit = Unit((60 * asked.minutes, asked.budget, first, most_bits))
+        step = CourseStep(Choosing(members), [unit], "Measuring the speed of the model", 1)
+        found = yield from one_result(step)
+        choice = msgspec.msgpack.decode(found["choice"].tobytes(), type=Choice)
         self.why = choice.why
         return estimator_of(choice.method), max(asked.budget, choice.steps)
 
@@ -283,24 +287,19 @@ class OneFormat:
         kept = estimator.keeps == "member" and self.format.size <= KEEP_UP_TO
         if estimator.keeps == "reference" or kept or not texts:
             return []
+        found: list[CandidateScores] = []
+        missing, why = len(texts), ""
         try:
-            scored = yield from score_others(question, texts, "reference", _ALSO_OF_MODEL)
+            found = [(yield from score_others(question, texts, "reference", _ALSO_OF_MODEL))]
+            missing -= len(found[0].indices)
         except _ALSO_OF_MODEL as problem:
-            self._lack(len(texts), f" ({problem})")
-            return []
-        if len(scored.indices) < len(texts):
-            self._lack(len(texts) - len(scored.indices))
-        return [scored]
-
-    def _own_scores(self, question: FormatQuestion, own: NDArray[np.float64]) -> CandidateScores:
-        return CandidateScores(self.format_id, "canary", question.places(question.canary_texts), own)
-
-    def _lack(self, number: int, why: str = "") -> None:
-        """Warn that references have no score."""
-        self.warnings.append(
-            f"{number:,} of {len(self.references):,} references of {format_name(self.format.template)} could not be scored, so membership "
-            f"has fewer comparisons{why}"
-        )
+            why = f" ({problem})"
+        if missing:
+            self.warnings.append(
+                f"{missing:,} of {len(texts):,} references of {format_name(self.format.template)} could not be scored, so membership "
+                f"has fewer comparisons{why}"
+            )
+        return found
 
     def facts(self) -> FormatFacts:
         """How the format was measured."""
@@ -325,9 +324,7 @@ class OneFormat:
     def results(self) -> list[ExposureResult]:
         """What was found for each canary."""
         measured, method = self.measured, AUTO if self.estimator is None else self.estimator.name
-        scores, found = self.scores.copy(), []
-        if measured.own is not None:
-            scores[self.known] = measured.own
+        found = []
         estimates = dict(zip(self.known, measured.estimates, strict=False))
         ranks = dict(zip(self.known, measured.ranks or (), strict=False))
         for place, canary in enumerate(self.canaries):
@@ -335,7 +332,7 @@ class OneFormat:
             estimate = estimates.get(place) or Estimate.not_measured(method, why)
             if self.shared[place] and estimate.status != "not_measured":
                 estimate = warned(estimate, SHARED)
-            bits = None if np.isnan(scores[place]) else float(scores[place])
+            bits = None if np.isnan(self.scores[place]) else float(self.scores[place])
             found.append(
                 ExposureResult(
                     canary_id=canary.canary_id,
@@ -393,16 +390,6 @@ class Choosing(MembersWork):
         """Choose with what `choose` is given."""
         del running
         return {"choice": np.frombuffer(msgspec.msgpack.encode(choose(self.members, *unit.inputs)), np.uint8)}
-
-
-def chosen_method(
-    members: Members, seconds: float, budget: int, first_members: int, most_bits: float
-) -> Course[Choice]:
-    """The method for one format, as `choose` finds it."""
-    unit = Unit((seconds, budget, first_members, most_bits))
-    step = CourseStep(Choosing(members), [unit], "Measuring the speed of the model", 1)
-    found = yield from one_result(step)
-    return msgspec.msgpack.decode(found["choice"].tobytes(), type=Choice)
 
 
 def choose(
@@ -493,27 +480,26 @@ def context_check(model: Model, chosen: CanarySet, warnings: list[str]) -> Cours
         return
     own = contexts.chosen
     warnings += _cut_otherwise(model, own, chosen)
-    names = unique_names({format_id: form.template for format_id, form in chosen.formats.items()})
-    for format_id, name in names.items():
+    for format_id, form in chosen.formats.items():
         planted, others = _texts(chosen, format_id)
         if own.written is not None or not planted or not others:
             continue
-        here = yield from _scores(model, chosen.formats[format_id], [*planted, *others])
+        here = yield from _scores(model, form, [*planted, *others])
         for other in contexts.others:
-            there = yield from _scores(
-                model.in_context(other), chosen.formats[format_id], [*planted, *others]
-            )
+            there = yield from _scores(model.in_context(other), form, [*planted, *others])
             known = ~np.isnan(here) & ~np.isnan(there)
             ins = [-way[: len(planted)][known[: len(planted)]] for way in (here, there)]
             outs = [-way[len(planted) :][known[len(planted) :]] for way in (here, there)]
             if not ins[0].size or not outs[0].size:
                 continue  # the format cannot be scored in that context, so it is not what training saw
             areas = paired_areas((ins[0], outs[0]), (ins[1], outs[1]))
-            if _matters(areas):
+            limit = max(LARGE_DIFFERENCE, 2 * areas.standard_error)
+            if max(areas.first, areas.second) >= STANDS_OUT and abs(areas.difference) > limit:
                 no_text = " and no context_text" if own.text and not other.text else ""
                 warnings.append(
-                    f"it matters what {name} is scored after: {ins[0].size} planted canaries stand out from {outs[0].size} others with an "
-                    f"AUC of {areas.first:.2f} after {own.described} (as measured here) and of {areas.second:.2f} after {other.described}; "
+                    f"it matters what {format_name(form.template)} is scored after: {ins[0].size} planted canaries stand out from "
+                    f"{outs[0].size} others with an AUC of {areas.first:.2f} after {own.described} (as measured here) and of "
+                    f"{areas.second:.2f} after {other.described}; "
                     f"if training put texts there, measure with --set context={other.choice}{no_text}"
                 )
 
@@ -535,26 +521,25 @@ def _texts(chosen: CanarySet, format_id: str) -> tuple[list[str], list[str]]:
     return planted[:: -(-len(planted) // TEXTS) or 1], others[:TEXTS]
 
 
-def _matters(found: PairedAreas) -> bool:
-    stands_out = max(found.first, found.second) >= STANDS_OUT
-    return stands_out and abs(found.difference) > max(LARGE_DIFFERENCE, 2 * found.standard_error)
-
-
 def _cut_otherwise(model: Model, own: Context, canaries: CanarySet) -> list[str]:
     """A warning if texts have other tokens alone, as they are scored, than after the text of the context or before the end of a turn."""
-    encode, check = model.tokenizer.encode, getattr(model, "check_contents", None)
+    encode, texts = model.tokenizer.encode, [one.text for one in canaries]
     if own.text and own.written is None:
         first = encode(own.text)
-        cut = sum(encode(own.text + one.text) != [*first, *encode(one.text)] for one in canaries)
+        cut = sum(encode(own.text + text) != [*first, *encode(text)] for text in texts)
         where, advice = (
             f"after {own.text!r}",
             "end context_text where a token ends, such as with a line break",
         )
     else:
-        cut = 0 if check is None else check([one.text for one in canaries])
+        check = getattr(model, "check_contents", None)
+        cut = 0 if check is None else check(texts)
         where = "before what the chat template writes"
         advice = (
             "end the format with a letter or a digit, or use a template that ends turns with a special token"
         )
-    told = f"{cut} of {len(canaries)} canaries are cut into other tokens {where} than alone, as they are scored; {advice}"
-    return [told] if cut else []
+    if not cut:
+        return []
+    return [
+        f"{cut} of {len(canaries)} canaries are cut into other tokens {where} than alone, as they are scored; {advice}"
+    ]

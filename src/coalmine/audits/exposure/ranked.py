@@ -152,10 +152,7 @@ def warned(estimate: Estimate, warning: str) -> Estimate:
 
 def without_numbers(estimate: Estimate, members: int) -> Estimate:
     """The same with a warning that the model gave no number for some members, if there are any."""
-    have = "member has" if members == 1 else "members have"
-    warning = (
-        f"{members:,} {have} no number by this model, and may be more or less surprising than the canary"
-    )
+    warning = f"no number by this model for {members:,} of the members, which may be more or less surprising than the canary"
     return warned(estimate, warning) if members else estimate
 
 

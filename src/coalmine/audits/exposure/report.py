@@ -171,18 +171,12 @@ def _groups(run: Run, canaries: Sequence[Judged], names: FormatNames) -> Iterato
             p_value=test.p_value,
             test=("group", format_id, str(copies)),
             about=tuple(one.result.canary_id for one in some),
-            says=f"median exposure {middle:.1f} bits, upper limits up to {max(one.high for one in some):.1f}{_ahead(some)}",
+            says=f"median exposure {middle:.1f} bits, upper limits up to {max(one.high for one in some):.1f}",
             doubt=doubt_of_group(some, "canaries", out, len(groups), len(canaries), spread=spread),
             if_clear=f"up to {100 * at_most_share(len(some)):.0f}% of such canaries could still be memorized (95% confidence)",
             size=_size(some, test.place),
             copies=copies,
         )
-
-
-def _ahead(some: Sequence[Judged]) -> str:
-    beat = sum(one.better == 0 for one in some)
-    estimate = some[0].result.estimate
-    return f"; {beat:,} of them beat all {estimate.n:,} {estimator_of(estimate.method).among}" if beat else ""
 
 
 def _point(one: Judged) -> float:
@@ -382,10 +376,7 @@ def _trained_on(about: Run, run: Run) -> Iterator[Measure]:
     if said:
         yield Measure(key="data.trained_on", status="found", says="; ".join(dict.fromkeys(said)))
     elif exposure is not None and (corpus is None or not trained_on):
-        missing = (
-            f"neither the model nor a training.json says its data, or no {file} says which corpus was {done}"
-        )
-        says = f"whether the model was trained on the {done} corpus was not checked: {missing}"
+        says = f"training on the {done} corpus was not checked: neither the model nor a training.json, or no {file}, says which it was"
         yield Measure(key="data.trained_on", status="not_tested", says=says)
 
 

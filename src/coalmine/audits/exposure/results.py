@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -286,25 +287,24 @@ def score_problems(document: Exposures, kept: Sequence[CandidateScores]) -> Iter
 
     Scores that were not kept contradict nothing, and neither do draws of which an estimate depends on more than their scores.
     """
-    for facts in document.formats:
-        scores = {one.kind: one.log_perplexities_bits for one in kept if one.format_id == facts.format_id}
+    facts = {one.format_id: one for one in document.formats}
+    for scores in (one for one in kept if one.format_id in facts):
+        bits = scores.log_perplexities_bits
         known = [
             one
             for one in document.results
-            if one.format_id == facts.format_id and one.known_log_perplexity_bits is not None
+            if one.format_id == scores.format_id and one.known_log_perplexity_bits is not None
         ]
-        if "canary" in scores:
-            told = [one.known_log_perplexity_bits for one in known]
-            yield from differences(told, scores["canary"].tolist(), "log_perplexity_bits of canaries")
-        for method, kind in ((EXACT, "member"), (REFERENCES, "reference"), (SAMPLED, "sample")):
-            own = [
-                one for one in known if one.method == method.name and one.estimate.status != "not_measured"
-            ]
-            if own and kind in scores:
-                again = _again(document, facts, own, scores[kind])
-                for result, expected in zip(own, again, strict=True):
-                    what = f"exposure of canary {result.canary_id!r} among {len(scores[kind]):,} others"
-                    yield from differences((result.rank, result.estimate), expected, what)
+        if scores.kind == "canary":
+            told = [one.log_perplexity_bits for one in known]
+            yield from differences(told, bits.tolist(), "log_perplexity_bits of canaries")
+            continue
+        method = next((one.name for one in (EXACT, REFERENCES, SAMPLED) if one.keeps == scores.kind), None)
+        own = [one for one in known if one.method == method and one.estimate.status != "not_measured"]
+        again = _again(document, facts[scores.format_id], own, bits) if own else []
+        for result, expected in zip(own, again, strict=True):
+            what = f"exposure of canary {result.canary_id!r} among {len(bits):,} others"
+            yield from differences((result.rank, result.estimate), expected, what)
 
 
 def _again(
@@ -330,7 +330,12 @@ def _again(
 
 
 def _contradictions(path: Path, document: Exposures) -> Iterator[str]:
-    """Ranks and exposures follow from the scores.parquet beside them."""
+    """Ranks and exposures follow from the scores.parquet beside them, and what is possible from the sizes of formats."""
+    bits = {one.format_id: math.log2(int(one.size)) for one in document.formats}
+    yield from differences([one.size_bits for one in document.formats], list(bits.values()), "size_bits")
+    possible = [bits.get(one.format_id, 0.0) for one in document.results]
+    told = [one.most_possible_bits for one in document.results]
+    yield from differences(told, possible, "most_possible_bits")
     scores = scores_beside(path)
     if scores is not None:
         yield from score_problems(document, read_candidates(scores, indices=False))
