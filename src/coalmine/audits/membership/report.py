@@ -11,7 +11,7 @@ import numpy as np
 
 from coalmine.audits.exposure.display import names_of_formats
 from coalmine.audits.exposure.report import planted_in
-from coalmine.audits.exposure.results import EXPOSURES, scores_beside
+from coalmine.audits.exposure.results import EXPOSURES, read_candidates, scores_beside
 from coalmine.audits.membership.populations import ScoredPopulation, populations
 from coalmine.audits.membership.records import MEMBERSHIPS, Membership, Population
 from coalmine.errors import NotMeasurableError
