@@ -95,4 +95,4 @@ def test_the_gate_says_what_is_missing_and_membership_goes_on(tmp_path):
     assert "c1" in outcomes
     found = membership(tmp_path / "exposure")
     assert [one.in_count for one in found.populations] == [2]
-    assert any("that have no score, 1 of 4" in one for one in found.warnings)
+    assert any("1 of 4 canaries of format" in one for one in found.warnings)
