@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import shlex
 import signal
 import stat
 import subprocess
@@ -87,12 +86,10 @@ def test_extracting_masks_what_it_finds(coalmine, made, tmp_path):
     ("arguments", "says"),
     [
         (["expose", "nowhere", "planted"], "model not found"),
-        (["expose", "model"], "Missing argument"),
         (
             ["expose", "model", "planted", "--set", "magic=1"],
-            "--set takes NAME=VALUE, where a name is one of",
+            "--set takes NAME=VALUE",
         ),
-        (["expose", "model", "planted", "--set", "confidence=high"], "--set confidence has a value"),
         (["expose", "model", "planted", "--seed", "-1"], "--seed"),
         (["extract", "model"], "needs either a manifest"),
         (["train", "planted", "-o", "corpus.txt"], "a file is in its way"),
@@ -104,7 +101,6 @@ def test_extracting_masks_what_it_finds(coalmine, made, tmp_path):
         (["data", "dedup", "corpus.txt", "-o", "x", "--field", "author=by"], "--field takes a role"),
         (["plant", "corpus.txt", "-f", "{digits:3}", "-o", "x", "--repeat", "two"], "whole numbers"),
         (["plant", "corpus.txt", "--from", "rows.csv", "-o", "x"], "planted already"),
-        (["provenance", "model"], "provenance needs --suspects"),
         (["frobnicate"], "No such command"),
     ],
 )
@@ -162,20 +158,10 @@ def test_a_bug_is_not_a_broken_policy(monkeypatch, tmp_path, bug):
 
 
 def test_a_project_gets_a_policy_and_a_workflow_that_checks_it(tmp_path):
-    assert run("init", tmp_path, "--results", "out/my model").code == 0
+    assert run("init", tmp_path).code == 0
     workflow = (tmp_path / ".github" / "workflows" / "coalmine.yml").read_text()
-    [line] = [line for line in workflow.splitlines() if "run: coalmine check" in line]
-    assert shlex.split(line)[2:] == [
-        "check",
-        "out/my model",
-        "--policy",
-        "policy.toml",
-        "--junit",
-        "coalmine.xml",
-    ]
-    assert (
-        run("init", tmp_path, "--results", "out/my model").code == 0
-    )  # the very same files are not in the way
+    assert "run: coalmine check model --policy policy.toml" in workflow
+    assert run("init", tmp_path).code == 0  # the very same files are not in the way
     (tmp_path / "policy.toml").write_text("ours")
     assert run("init", tmp_path).code == 2
     assert (tmp_path / "policy.toml").read_text() == "ours"

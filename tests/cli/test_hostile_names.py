@@ -10,8 +10,7 @@ import pytest
 from cli.every_command import REPORTS, commands, save_checkpoint, save_untrained, write_inputs
 from cli.in_process import run
 from cli.test_hostile_paths import HOSTILE, NOT_UTF8, is_inert
-from coalmine.cli import models, results
-from coalmine.cli.output import Output
+from coalmine.cli import results
 from coalmine.errors import InputError
 from coalmine.integrations.pytest_plugin import _reported
 
@@ -82,12 +81,7 @@ def test_what_libraries_say_is_escaped_too(tmp_path, monkeypatch):
     assert "ZeroDivisionError: \\x1b[2J" in ended.said
 
 
-def test_pytest_and_serve_show_the_same(capsys):
+def test_pytest_shows_the_same():
     with pytest.raises(pytest.fail.Exception) as failure, _reported():
         raise InputError(HOSTILE)
     assert is_inert(str(failure.value))
-    for json_wanted in (False, True):
-        models.print_address("http://127.0.0.1:1", HOSTILE + NOT_UTF8, Output(json=json_wanted, quiet=False))
-    shown = capsys.readouterr().out
-    assert is_inert(shown)
-    assert len(shown.splitlines()) == 2

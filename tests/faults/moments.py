@@ -81,7 +81,7 @@ def _watch_files(moments):
 def _watch_work(moments):
     import torch
 
-    from coalmine.cli.output import Output
+    from coalmine.cli.runner import Session
     from coalmine.models.endpoints.transport import Transport
 
     torch.nn.modules.module.register_module_forward_pre_hook(lambda *_: moments("forward"))
@@ -105,7 +105,7 @@ def _watch_work(moments):
         def finish(self):
             pass
 
-    Output.progress = lambda _: Told()
+    Session.progress = lambda _: Told()
 
 
 def _watch_resuming(moments):

@@ -15,7 +15,7 @@ from coalmine.evidence.run import Located
 TOKENS = 100
 # Non-members from the lowest to the highest; 199 of them give p-values of 0.005 and more.
 OTHERS = tuple(np.linspace(-2, 2, 199).tolist())
-NO_CLASSIFIER = "there is no audit classifier; train shadow models with `coalmine provenance --only-fit`"
+NO_CLASSIFIER = "there is no audit classifier; train shadow models with `coalmine provenance --reference`"
 
 
 class FirstFeature:

@@ -51,12 +51,9 @@ def make_provenance(out):
         paths[name] = out / f"{name}.jsonl"
         paths[name].write_text("".join(json.dumps(row) + "\n" for row in rows))
     command(
-        *("provenance", out / "model", "--only-fit", "--reference", paths["reference"], "--shadows", "2"),
-        *("--training", "epochs=1", "-o", out / "fit"),
-    )
-    command(
         *("provenance", out / "model", "--suspects", paths["suspects"]),
-        *("--non-members", paths["non-members"], "--reference", paths["reference"], "--fit", out / "fit"),
+        *("--non-members", paths["non-members"], "--reference", paths["reference"], "--shadows", "2"),
+        *("--training", "epochs=1"),
     )
     for path in paths.values():
         path.unlink()

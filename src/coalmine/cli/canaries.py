@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -45,7 +46,6 @@ from coalmine.corpus.planting.options import PlantOptions
 from coalmine.corpus.planting.unseen import has_unseen
 from coalmine.errors import InputError
 from coalmine.evidence.directories import audit_directory, audited_model
-from coalmine.models.protocols import PairModel
 from coalmine.reports.terminal import imported_summary, planted_summary
 from coalmine.storage.files import make_directory, read_bytes, read_text
 
@@ -71,9 +71,9 @@ class Plant(Arguments, frozen=True, kw_only=True):
     overwrite: Overwrite = False
     options: Annotated[
         PlantOptions,
-        Part(("repeat", "canaries", "references", "role", "turn", "beside", "seed"), title="What is planted"),
+        Part(("repeat", "canaries", "references", "role", "turn", "beside", "seed")),
     ]
-    withhold: Annotated[float | None, Part(title="What is planted")] = None
+    withhold: float | None = None
     columns: CorpusFields
 
 
@@ -87,18 +87,18 @@ def plant(given: Plant, session: Session) -> None:
     With --from, nothing is planted: canaries.json is made from another tool's canaries. Those that were left out keep the number of
     copies that they were meant to have.
     """
-    words, templates = words_from(given.words), given.format or []
-    if given.from_ is not None:
-        _import(given, given.from_, [format_from(one, words) for one in templates], session)
-        return
-    if given.corpus is None or not templates:
-        raise InputError("planting needs a corpus and a format: coalmine plant CORPUS --format F --out DIR")
-    session.into(given.out)
+    words = words_from(given.words)
     # Templates that the corpus fills are taken as they are.
     formats, sources = (
-        [one if has_unseen(one) else format_from(one, words) for one in some]
-        for some in (templates, given.source_format or [])
+        [one if has_unseen(one) else format_from(one, words) for one in some or ()]
+        for some in (given.format, given.source_format)
     )
+    if given.from_ is not None:
+        _import(given, given.from_, formats, session)
+        return
+    if given.corpus is None or not formats:
+        raise InputError("planting needs a corpus and a format: coalmine plant CORPUS --format F --out DIR")
+    session.into(given.out)
     made = planting.plant(
         given.corpus,
         formats,
@@ -114,21 +114,20 @@ def plant(given: Plant, session: Session) -> None:
             earlier_manifest_sha256=None if made.earlier is None else made.earlier.manifest_sha256,
         ),
     )
-    power = made.canaries.power()
-    session.say(planted_summary(made, power))
-    document = {"corpus": str(made.corpus), "manifest": str(made.manifest), "earlier": made.earlier}
-    session.document(document | _counted(made.canaries) | {"warnings": [*made.warnings, *power.warnings]})
+    session.say(planted_summary(made, made.canaries.power()))
+    files = {"corpus": str(made.corpus), "manifest": str(made.manifest), "earlier": made.earlier}
+    session.document(files | _counted(made.canaries, made.warnings))
 
 
-def _counted(canaries: CanarySet) -> dict[str, Any]:
+def _counted(canaries: CanarySet, notes: Sequence[str]) -> dict[str, Any]:
     """What the JSON document says of canaries."""
-    planted = sum(canary.planted for canary in canaries)
+    planted, power = sum(canary.planted for canary in canaries), canaries.power()
     return {
         "planted": planted,
         "withheld": len(canaries) - planted,
-        "references": {name: len(texts) for name, texts in canaries.references.items()},
         "manifest_sha256": canaries.sha256,
-        "power": canaries.power(),
+        "power": power,
+        "warnings": [*notes, *power.warnings],
     }
 
 
@@ -146,8 +145,7 @@ def _import(given: Plant, file: Path, formats: list[Any], session: Session) -> N
         raise InputError(f"{path} exists already; write to another directory, or allow --overwrite")
     canaries.save(path)
     session.say(imported_summary(imported, path, canaries.power()))
-    document = {"manifest": str(path), "tool": imported.tool, "notes": imported.notes}
-    session.document(document | _counted(canaries))
+    session.document({"manifest": str(path), "tool": imported.tool} | _counted(canaries, imported.notes))
 
 
 class Expose(Arguments, frozen=True, kw_only=True):
@@ -162,9 +160,7 @@ class Expose(Arguments, frozen=True, kw_only=True):
     canaries: Annotated[Path, Argument()]
     out: Path | None = None
     reveal: Reveal = False
-    options: Annotated[
-        ExposureOptions, Part(("method", "samples", "budget", "minutes", "seed"), title="How it is measured")
-    ]
+    options: Annotated[ExposureOptions, Part(("method", "samples", "budget", "minutes", "seed"))]
     source: Source = None
     loading: LoadedModel
     running: Running
@@ -181,9 +177,8 @@ def expose(given: Expose, session: Session) -> None:
     chosen = CanarySet.load(given.canaries)
     folder = "secrets-exposure" if chosen.natural else "exposure"
     session.beside(given.model, folder, RESULTS_FILE, SCORES_FILE)
-    model = session.model(given.model)
     results = exposing.expose(
-        model,
+        session.model(given.model),
         chosen,
         given.options,
         engine=session.engine,
@@ -191,23 +186,15 @@ def expose(given: Expose, session: Session) -> None:
         progress=session.progress(),
     )
     results.save(session.directory)
-    session.record(
-        seed=given.options.seed,
-        model=results.model,
-        manifest_sha256=chosen.sha256,
-        expansions=results.expansions,
-    )
-    kinds = by_kind(secrets_of_exposures(results)) if results.natural else []
-    if kinds:
-        session.say(KINDS.terminal(kinds), "")
+    facts: dict[str, Any] = {"seed": given.options.seed, "manifest_sha256": chosen.sha256}
+    session.record(model=results.model, expansions=results.expansions, **facts)
+    if results.natural:
+        session.say(KINDS.terminal(by_kind(secrets_of_exposures(results))), "")
     texts = {one.canary_id: one.text for one in chosen} if given.reveal else None
     session.say(
-        exposure_table(results, texts),
-        *remarks_in_words(results),
-        placed("Results", session.directory),
+        exposure_table(results, texts), *remarks_in_words(results), placed("Results", session.directory)
     )
-    shown = results if given.reveal else results.without_users()
-    session.document({"kinds": kinds, **msgspec.to_builtins(shown)} if kinds else shown)
+    session.document(results if given.reveal else results.without_users())
 
 
 class Extract(Arguments, frozen=True, kw_only=True):
@@ -229,9 +216,7 @@ class Extract(Arguments, frozen=True, kw_only=True):
     prompts: Path | None = None
     out: Path | None = None
     reveal: Reveal = False
-    options: Annotated[
-        ExtractionOptions, Part(("top", "method", "budget", "given"), title="How it is searched")
-    ]
+    options: Annotated[ExtractionOptions, Part(("top", "method", "budget", "given"))]
     source: Source = None
     loading: LoadedModel
     running: Running
@@ -248,11 +233,6 @@ def extract(given: Extract, session: Session) -> None:
     """
     if (given.format is None) == (given.canaries is None):
         raise InputError("extracting needs either a manifest, such as canaries.json, or --format F")
-    if given.source_format is not None and (given.canaries is not None or given.source is not None):
-        raise InputError(
-            "--source-format says what each member's own source is, but a manifest has those of its canaries and --source holds one "
-            "source fixed; leave --source-format out"
-        )
     options = given.options
     if given.prompts is not None:
         prompts = read_prompts(read_text(given.prompts, "the prompts"))
@@ -266,13 +246,8 @@ def extract(given: Extract, session: Session) -> None:
 def _extract_format(given: Extract, options: ExtractionOptions, template: str, session: Session) -> None:
     """Search one format, write what comes out, and show it."""
     session.beside(given.model, "extraction", extracted.RESULTS_FILE)
-    model = session.model(given.model)
-    if given.source_format is not None and not isinstance(model, PairModel):
-        raise InputError(
-            f"--source-format is for models of pairs, and {model.name!r} reads one text at a time; leave it out"
-        )
     result = extracting.extract(
-        model,
+        session.model(given.model),
         format_from(template, words_from(given.words)),
         options,
         source_format=given.source_format,
@@ -301,10 +276,8 @@ def _extract_canaries(
     results, extractions = extracting.verify_extraction(
         asked, chosen, options, engine=session.engine, resume=session.ledger, progress=session.progress()
     )
-    facts: dict[str, Any] = {
-        "manifest_sha256": chosen.sha256,
-        "model": framed(asked, chosen, writes=True).describe(),
-    }
+    described = framed(asked, chosen, writes=True).describe()
+    facts: dict[str, Any] = {"manifest_sha256": chosen.sha256, "model": described}
     extracted.save_verification(session.directory, results, extractions, **facts)
     certificates = {name: one.certificate for name, one in extractions.items()}
     session.record(expansions=sum(one.expansions for one in certificates.values()), **facts)
@@ -327,9 +300,7 @@ class MembershipArguments(Arguments, frozen=True, kw_only=True):
     scores: Path | None = None
     lower_is_member: bool | None = None
     reference: Path | None = None
-    options: Annotated[
-        MembershipOptions, Part(("delta", "confidence", "claimed_epsilon", "seed"), title="What is bounded")
-    ]
+    options: Annotated[MembershipOptions, Part(("delta", "confidence", "claimed_epsilon", "seed"))]
     out: Path | None = None
 
 
@@ -343,13 +314,13 @@ def membership(given: MembershipArguments, session: Session) -> None:
     session.into(
         given.out or (Path() if results is None else _beside(results)), MEMBERSHIP_FILE, recorded=False
     )
-    if results is not None and given.scores is None:
-        found = comparing.membership(results, given.options, reference=given.reference)
-    elif given.scores is not None and results is None and given.reference is None:
-        way = given.lower_is_member
-        found = comparing.membership_of_file(given.scores, given.options, lower_is_member=way)
-    else:
+    if (results is None) == (given.scores is None):
         raise InputError("membership needs either RESULTS, which may have a --reference, or --scores FILE")
+    if results is not None:
+        found = comparing.membership(results, given.options, reference=given.reference)
+    else:
+        way = given.lower_is_member
+        found = comparing.membership_of_file(given.scores or "", given.options, lower_is_member=way)
     path = found.save(session.directory)
     session.say(
         POPULATIONS.terminal(found.populations),

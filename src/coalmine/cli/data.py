@@ -32,8 +32,6 @@ from coalmine.evidence.tables import table_of
 from coalmine.records.options import Option, named_values
 from coalmine.visible import visible
 
-# Of the most repeated secrets, and of users with the most.
-_SHOWN = 10
 Canaries = Annotated[
     Path | None,
     Option("The canaries.json of a planted corpus; default: the one beside CORPUS, if it belongs to it."),
@@ -91,13 +89,9 @@ def scan(given: ScanArguments, session: Session) -> None:
     if found.not_searched:
         session.say(*noted([f"these fields were not searched: {', '.join(map(repr, found.not_searched))}"]))
     if found.repeated:
-        repeated = table_of_records(
-            found.repeated[:_SHOWN], "kind", "masked", "copies", "documents", "document"
+        session.say(
+            "\nMost repeated:", table_of_records(found.repeated[:10], "kind", "masked", "copies", "document")
         )
-        session.say("\nMost repeated:", repeated)
-    if found.by_user:
-        users = table_of_records(found.by_user[:_SHOWN], "user", "occurrences")
-        session.say(f"\nUsers with a secret: {found.users:,}; those with the most:", users)
     path = given.out / SECRETS_NAME
     place, number = visible(str(path)), len(made.canaries)
     session.say(
@@ -182,8 +176,7 @@ def dedup(given: Dedup, session: Session) -> None:
         canaries=given.canaries,
         options=given.columns.into(given.options),
         overwrite=given.overwrite,
-        engine=session.engine,
-        progress=session.progress(),
+        **session.work,
         record=lambda made: session.record(seed=given.options.seed, corpus_sha256=made.sha256_before),
     )
     session.show(report, "New corpus", given.out / report.corpus)
@@ -217,8 +210,7 @@ def index(given: Index, session: Session) -> None:
         given.out,
         options=given.columns.into(given.options),
         overwrite=given.overwrite,
-        engine=session.engine,
-        progress=session.progress(),
+        **session.work,
     ).manifest
     session.record(corpus_sha256=manifest.corpus.sha256, tokenizer_sha256=manifest.tokenizer.sha256)
     session.say(
@@ -233,7 +225,6 @@ class Count(Arguments, frozen=True, kw_only=True):
 
     Attributes:
         texts_file: A file with texts to look up, one per line.
-        longest: Find the longest part of each text that occurs in the corpus.
         index: An index that `coalmine data index` made.
         texts: Texts to look up.
         places: How many places to show per text: document and offset.
@@ -243,7 +234,6 @@ class Count(Arguments, frozen=True, kw_only=True):
     texts: Annotated[list[str] | None, Argument()] = None
     texts_file: Path | None = None
     places: int = 0
-    longest: bool = False
 
 
 def count(given: Count, session: Session) -> None:
@@ -258,20 +248,11 @@ def count(given: Count, session: Session) -> None:
     opened = CorpusIndex.open(given.index, progress=session.progress())
     rows: list[dict[str, Any]] = []
     for text, number in zip(asked, opened.counts(asked).tolist(), strict=True):
-        row: dict[str, Any] = {"text": text, "count": number}
-        if given.places > 0:
-            row["places"] = [place._asdict() for place in opened.locate(text, limit=given.places)]
-        if given.longest:
-            match = opened.longest_match(text)
-            tokens = opened.encode(text)[match.start : match.start + match.length]
-            row["longest"] = {"text": opened.decode(tokens), "tokens": match.length, "count": match.count}
-        rows.append(row)
-    cells = []
-    for row in rows:
-        longest = row.get("longest", {})
-        places = ", ".join(f"{place['document']}:{place['offset']}" for place in row.get("places", ()))
-        cells.append((row["count"], row["text"], longest.get("text"), longest.get("tokens"), places))
-    session.say(table_of(("count", "text", "longest part", "tokens", "document:offset"), cells))
+        found = opened.locate(text, limit=given.places) if given.places > 0 else ()
+        rows.append({"text": text, "count": number, "places": [place._asdict() for place in found]})
+    places = [", ".join(f"{one['document']}:{one['offset']}" for one in row["places"]) for row in rows]
+    cells = ((row["count"], row["text"], shown) for row, shown in zip(rows, places, strict=True))
+    session.say(table_of(("count", "text", "document:offset"), cells))
     session.document(
         {"index": str(given.index), "corpus_sha256": opened.manifest.corpus.sha256, "texts": rows}
     )
@@ -316,8 +297,7 @@ def crosscheck(given: CrosscheckArguments, session: Session) -> None:
         drop=given.drop,
         reveal=given.reveal,
         overwrite=given.overwrite,
-        engine=session.engine,
-        progress=session.progress(),
+        **session.work,
         record=lambda made: session.record(seed=made.settings.seed, corpus_sha256=made.corpus.sha256),
     )
     kept = result.kept

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -47,10 +46,10 @@ class Defend(Arguments, frozen=True, kw_only=True):
         ),
     ] = None
     format: str | None = None
-    options: Annotated[DefenseOptions, Part(("seeds", "method", "seed"), title="How they are compared")]
+    options: Annotated[DefenseOptions, Part(("seeds", "method", "seed"))]
     planting: Annotated[
         PlantOptions,
-        Part(("repeat", "canaries", "references", "withhold"), title="What is planted", rest=False),
+        Part(("repeat", "canaries", "references", "withhold"), rest=False),
     ]
     preset: str = "char-lstm"
     base: Path | None = None
@@ -79,8 +78,7 @@ def defend(given: Defend, session: Session) -> None:
         preset=given.preset,
         base=given.base,
         training=named_values(given.training or ()),
-        engine=session.engine,
-        progress=session.progress(),
+        **session.work,
         record=lambda made: session.record(seed=made.settings.seed, corpus_sha256=made.corpus_sha256),
     )
     report = given.out / REPORT_FILE
@@ -121,23 +119,15 @@ def survive(given: Survive, session: Session) -> int:
     canaries = CanarySet.load(given.canaries)
     directory = given.out or (given.canaries if given.canaries.is_dir() else given.canaries.parent)
     session.into(directory, SURVIVALS.file, recorded=False)
-    with _trainer(given, canaries) as trainer:
+    data = given.data or canaries.corpus_path
+    if given.model.startswith(PREFIX):
+        made: Any = contextlib.nullcontext(trainer_of(given.model))
+    elif data is None:
+        raise InputError("the canaries.json does not name a planted corpus; give the rows with --data")
+    else:
+        made = rehearsed(Path(given.model), data, named_values(given.sft or ()))
+    with made as trainer:
         found = survival_of(trainer, canaries)
     session.say(str(found), placed("Results", SURVIVALS.save(directory, found)))
     session.document(found)
     return 2 if found.never else 0
-
-
-@contextlib.contextmanager
-def _trainer(given: Survive, canaries: CanarySet) -> Iterator[Any]:
-    """The user's own trainer, or one that is made from the settings."""
-    if given.model.startswith(PREFIX):
-        if given.sft:
-            raise InputError(f"{given.model} makes a trainer with settings of its own; leave out --sft")
-        yield trainer_of(given.model)
-        return
-    data = given.data or canaries.corpus_path
-    if data is None:
-        raise InputError("the canaries.json does not name a planted corpus; give the rows with --data")
-    with rehearsed(Path(given.model), data, named_values(given.sft or ())) as trainer:
-        yield trainer

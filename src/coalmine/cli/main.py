@@ -29,6 +29,7 @@ from coalmine.pages import keep_pages
 from coalmine.visible import visible, visible_lines
 
 STOPPED = "\ncoalmine: stopped; run the same command again to resume\n"
+A_BUG = "coalmine: this is a bug in coalmine, and nothing can be concluded; please report the traceback above"
 # sysexits.h has 70 for a bug; with Python's own 1, a bug would look like a broken policy.
 BROKEN_POLICY, BAD_INPUT, BUG, INTERRUPTED, TERMINATED = 1, 2, 70, 130, 143
 # A further command is a line here, under its heading with its module, and there a function with a record of what it takes.
@@ -88,23 +89,20 @@ class Commands(click.Group):
         super().__init__(name, invoke_without_command=True, callback=click.pass_context(_show_help), **given)
         self.lines = lines
 
-    def list_commands(self, ctx: Any) -> list[str]:
+    def list_commands(self, _: Any) -> list[str]:
         """The names, in the order of the help."""
-        del ctx
         return [name for commands in self.lines.values() for name in commands]
 
-    def get_command(self, ctx: Any, cmd_name: str) -> click.Command | None:
+    def get_command(self, _: Any, cmd_name: str) -> click.Command | None:
         """A command or group by its name."""
-        del ctx
         for commands in self.lines.values():
             if cmd_name in commands:
-                module, _ = commands[cmd_name]
+                module = commands[cmd_name][0]
                 return _command(cmd_name, module) if module else GROUPS[cmd_name]
         return None
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
+    def format_commands(self, _: Any, formatter: Any) -> None:
         """Each command with its line, whole, under its heading."""
-        del ctx
         for heading, commands in self.lines.items():
             with formatter.section(heading):
                 formatter.write_dl([(name, line) for name, (_, line) in commands.items()])
@@ -122,40 +120,22 @@ def _show_help(context: click.Context) -> None:
         write_stdout(context.get_help() + "\n")
 
 
-def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if wanted:
-        from coalmine import __version__
-
-        write_stdout(f"coalmine {__version__}\n")
-        context.exit()
-
-
 GROUPS = {
     "data": Commands(
-        "data", DATA, help="What is in a corpus: secrets, repetition, and text that only a part of it has."
+        "data", DATA, help="What is in a corpus: secrets, repetition, and text of one part only."
     ),
     "lab": Commands(
-        "lab",
-        LAB,
-        help="Experiments with models: altered ones, defenses, and what survives a fine-tuning.",
+        "lab", LAB, help="Experiments: altered models, defenses, and what survives a fine-tuning."
     ),
 }
-_VERSION = click.Option(
-    ["--version"],
-    is_flag=True,
-    expose_value=False,
-    is_eager=True,
-    callback=_show_version,
-    help="Show the version and exit.",
-)
 app = Commands(
     "coalmine",
     EVERYTHING,
     help="Measures what a language model remembers of its training data.",
     epilog="Start with `coalmine demo`. Exit codes: 0 done, 1 a policy is broken, 2 not measurable, or wrong usage or input, "
     "70 a bug in coalmine.",
-    params=[_VERSION],
 )
+click.version_option(package_name="coalmine", message="coalmine %(version)s")(app)
 
 
 def every_command(group: Commands = app, *before: str) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -179,11 +159,7 @@ def main() -> NoReturn:
 
         if LastSignal.number is not None:  # or what a library in C makes of an interruption
             _stop()
-        write_stderr(visible_lines(traceback.format_exc()))
-        write_stderr(
-            "coalmine: this is a bug in coalmine, and nothing can be concluded; please report the traceback above, without anything it "
-            "quotes from your data\n"
-        )
+        write_stderr(f"{visible_lines(traceback.format_exc())}{A_BUG}\n")
         sys.exit(BUG)
 
 
@@ -219,9 +195,7 @@ def _run() -> NoReturn:
         if LastSignal.number is not None and not isinstance(error, WriteError):
             _stop()
         _fail(error)
-    except (KeyboardInterrupt, click.Abort) as stop:  # the library turns the one into the other
-        if isinstance(stop.__cause__, EOFError):  # and this too, which is not Ctrl-C
-            raise stop.__cause__ from None
+    except (KeyboardInterrupt, click.Abort):  # the library turns the one into the other
         _stop()
     except ReaderGoneError:
         sys.exit(0)
@@ -233,10 +207,8 @@ def _run() -> NoReturn:
             raise
         _fail(sentence)
     except click.ClickException as error:
-        context = getattr(error, "ctx", None)
-        command = context.command_path if context is not None else "coalmine"
         message = " ".join(error.format_message().split()).rstrip(".")  # the library breaks lines
-        _fail(f"{message}; see `{command} --help`")
+        _fail(f"{message}; see --help")
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -10,9 +10,11 @@ import time
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
+
 from coalmine.audits.watching.records import ExposureWatch, WatchOptions
 from coalmine.cli.options import CorpusFields, Overwrite, Running, Seed
-from coalmine.cli.output import Output, print_json, write_stderr, write_stdout
+from coalmine.cli.output import print_json, write_stderr, write_stdout
 from coalmine.cli.runner import RUN_FILE, Session
 from coalmine.cli.taking import Argument, Arguments, Part
 from coalmine.corpus.planting.manifest import CanarySet
@@ -24,13 +26,36 @@ from coalmine.reports.terminal import finetuning_summary, training_summary
 from coalmine.serving import server as serving
 from coalmine.storage.files import check_places
 from coalmine.training import trainer
-from coalmine.training.finetuning.options import FinetuningOptions
-from coalmine.training.options import TrainingOptions
-from coalmine.training.private.options import PREFIX, PrivateOptions
 from coalmine.training.quantizing.options import QuantizeOptions
 from coalmine.training.quantizing.quantizing import quantize
 from coalmine.training.unlearning.options import UnlearnOptions
 from coalmine.visible import visible
+
+
+class Trained(Arguments, frozen=True, kw_only=True):
+    """Options of a training that have names of their own on the command line, where each preset has its defaults.
+
+    Attributes:
+        epochs: Passes over the data, at most.
+        batch_size: Rows, or pairs, read side by side; with --dp-epsilon, units expected in a step.
+        learning_rate: Default: one that suits the optimizer.
+        device: Where it is trained: cpu (repeatable to the byte), cuda, mps, xpu or auto for any.
+        lora_rank: Train LoRA adapters of this rank; 0, the default, trains all weights.
+        dp_epsilon: Train privately, with as much noise as this epsilon needs (see --dp-delta).
+        dp_noise: Train privately with this noise instead: its standard deviation, in units of --dp-clip.
+        dp_delta: The delta of the claim; default: 1e-9.
+        dp_unit: What one coin puts into a step: a document (the default), or all of a user's.
+    """
+
+    epochs: int | None = None
+    batch_size: int | None = None
+    learning_rate: float | None = None
+    device: str | None = None
+    lora_rank: int | None = None
+    dp_epsilon: float | None = None
+    dp_noise: float | None = None
+    dp_delta: float | None = None
+    dp_unit: str | None = None
 
 
 class Train(Arguments, frozen=True, kw_only=True):
@@ -43,6 +68,7 @@ class Train(Arguments, frozen=True, kw_only=True):
             provenance. Give several to train a model with each.
         base: The directory of a causal transformers checkpoint, which is fine-tuned instead of training a preset.
         valid: Validation corpus; without it, some documents are held out.
+        watch_every: Batches between two measurements of --watch.
         training: NAME=VALUE, any other option that Python has, such as hidden=64 or dp_clip=0.5; may be given many times.
         watch: canaries.json whose exposure to record during training.
         data: A corpus, or the directory that `coalmine plant` wrote.
@@ -58,31 +84,14 @@ class Train(Arguments, frozen=True, kw_only=True):
         Option(f"{SEED.help} Give several to train a model with each; 0 by default.", least=SEED.least),
     ] = None
     columns: CorpusFields
-    options: Annotated[
-        dict[str, Any],
-        Part(
-            ("epochs", "batch_size", "learning_rate", "device"),
-            title="How it is trained",
-            record=TrainingOptions,
-        ),
-    ]
-    lora: Annotated[dict[str, Any], Part(("lora_rank",), title="How it is trained", record=FinetuningOptions)]
-    training: Annotated[list[str] | None, Part(title="How it is trained")] = None
-    private: Annotated[
-        dict[str, Any],
-        Part(
-            ("epsilon", "noise", "delta", "unit"),
-            title="Private training",
-            prefix=PREFIX,
-            record=PrivateOptions,
-        ),
-    ]
-    watch: Annotated[Path | None, Part(title="Watching")] = None
-    watching: Annotated[WatchOptions, Part(("every",), title="Watching", prefix="watch_", rest=False)]
+    options: Trained
+    training: list[str] | None = None
+    watch: Path | None = None
+    watch_every: int = WatchOptions().every
     running: Running
 
 
-def train(given: Train, session: Session) -> int:
+def train(given: Train, session: Session) -> None:
     """Train a reference model until its validation loss no longer falls, or with --base fine-tune a checkpoint.
 
     If it is stopped by Ctrl-C or killed, run the same command again to resume; the result has the same bytes. Writes
@@ -94,7 +103,10 @@ def train(given: Train, session: Session) -> int:
     than noise hides, and card.md or training.json has the claim.
     """
     presets, seeds = given.preset or ["char-lstm"], given.seed or [0]
-    named, settings = given.options | given.lora | given.private, named_values(given.training or ())
+    named = {
+        name: value for name, value in msgspec.structs.asdict(given.options).items() if value is not None
+    }
+    settings = named_values(given.training or ())
     twice = next((name for name in settings if name in named or name == "seed"), None)
     if twice is not None:
         raise InputError(f"{twice} has an option of its own; leave it out of --training")
@@ -119,34 +131,29 @@ def train(given: Train, session: Session) -> int:
         tuned = finetune(given.base, given.data, seed=seeds[0], **shared)
         session.say(finetuning_summary(tuned))
         session.document(_trained("finetuning", tuned, session))
-        return 0
+        return
     canaries = None if given.watch is None else CanarySet.load(given.watch)
 
     def watches(seed: int) -> Any:
-        return None if canaries is None else ExposureWatch(canaries, given.watching, seed=seed)
+        return None if canaries is None else ExposureWatch(canaries, every=given.watch_every, seed=seed)
 
-    failure: SomeFailedError | None = None
     if len(presets) == len(seeds) == 1:
         session.into(given.out)
-        made = [
-            trainer.train(given.data, preset=presets[0], seed=seeds[0], watch=watches(seeds[0]), **shared)
-        ]
-    else:
-        for directory, _, _ in trainer.directories_of_family(given.out, presets, seeds):
-            check_places(directory, RUN_FILE)
-        watch = None if canaries is None else watches
-        try:
-            made = trainer.train_family(given.data, presets=presets, seeds=seeds, watch=watch, **shared)
-        except SomeFailedError as problem:
-            failure, made = problem, problem.complete
-    documents = [_trained("training", one, session) for one in made]
+        one = trainer.train(given.data, preset=presets[0], seed=seeds[0], watch=watches(seeds[0]), **shared)
+        session.say(training_summary(one))
+        session.document(_trained("training", one, session))
+        return
+    for directory, _, _ in trainer.directories_of_family(given.out, presets, seeds):
+        check_places(directory, RUN_FILE)
+    watch = None if canaries is None else watches
+    try:
+        made = trainer.train_family(given.data, presets=presets, seeds=seeds, watch=watch, **shared)
+    except SomeFailedError as problem:
+        for one in problem.complete:
+            _trained("training", one, session)
+        raise
     session.say(*map(training_summary, made))
-    if failure is not None:
-        write_stderr(f"coalmine: {failure.shown()}\n")
-    failed = {str(directory): one.shown() for directory, one in failure.failed.items()} if failure else {}
-    several = {"models": documents, **({"failed": failed} if failed else {})}
-    session.document(documents[0] if len(presets) == len(seeds) == 1 else several)
-    return 0 if failure is None else 2
+    session.document({"models": [_trained("training", one, session) for one in made]})
 
 
 def _trained(kind: str, made: Any, session: Session) -> dict[str, Any]:
@@ -170,10 +177,10 @@ class Alter(Arguments, frozen=True, kw_only=True):
     model: Annotated[Path, Argument()]
     out: Path
     overwrite: Overwrite = False
-    quantizing: Annotated[QuantizeOptions, Part(title="Quantizing")]
-    forget: Annotated[Path | None, Part(title="Forgetting")] = None
-    keep: Annotated[Path | None, Part(title="Forgetting")] = None
-    options: Annotated[UnlearnOptions, Part(("until", "steps", "seed"), title="Forgetting")]
+    quantizing: QuantizeOptions
+    forget: Path | None = None
+    keep: Path | None = None
+    options: Annotated[UnlearnOptions, Part(("until", "steps", "seed"))]
     columns: CorpusFields
 
 
@@ -232,7 +239,7 @@ class Serve(Arguments, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int = 8000
     name: str | None = None
-    loading: Annotated[LoadOptions, Part(("device",), title="How the model is loaded")]
+    loading: Annotated[LoadOptions, Part(("device",))]
     key_variable: str | None = None
     batch: int = 32
     seed: Seed = 0
@@ -270,18 +277,15 @@ def serve(given: Serve, session: Session) -> None:
         contextlib.suppress(KeyboardInterrupt),
     ):
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # which acts like Ctrl-C
-        print_address(server.url, given.name or model.name, session)
+        if session.json:
+            print_json({"url": server.url, "model": given.name or model.name}, one_line=True)
+        elif not session.quiet:  # at once, for a program that waits for the address
+            write_stdout(
+                f"Serving {visible(repr(given.name or model.name))} at {server.url}; stop it with Ctrl-C.\n"
+            )
         while True:
             time.sleep(3600)
     if server.is_computing:
         # An interpreter that ends while a thread is inside torch aborts; nothing is left to be written.
         sys.stdout.flush()
         os._exit(0)
-
-
-def print_address(url: str, name: str, output: Output) -> None:
-    """Print one line at once, so that the program that started the server can read the address."""
-    if output.json:
-        print_json({"url": url, "model": name}, one_line=True)
-    elif not output.quiet:
-        write_stdout(visible(f"Serving {name!r} at {url}; stop it with Ctrl-C.") + "\n")

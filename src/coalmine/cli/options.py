@@ -43,8 +43,8 @@ Where = Annotated[
     ),
 ]
 # How models are loaded, and where the work runs, as most commands offer it.
-LoadedModel = Annotated[LoadOptions, Part(("device", "precision"), title="How the model is loaded")]
-Running = Annotated[EngineOptions, Part(("engine",), title="Where the work runs", rest=False)]
+LoadedModel = Annotated[LoadOptions, Part(("device", "precision"))]
+Running = Annotated[EngineOptions, Part(("engine",), rest=False)]
 Source = Annotated[str | None, Option("For a model of pairs: the one source that every text is given.")]
 Reveal = Annotated[bool, Option("Show the secrets and names themselves; without it they are masked.")]
 Training = Annotated[
@@ -68,21 +68,16 @@ class CorpusFields(Arguments, frozen=True, kw_only=True):
 
     def fields(self, **usual: Any) -> Fields:
         """The fields, as Python takes them; `usual` are those that are taken without being named."""
-        named = {role: name for role, name in self.named("thread").items() if role != "thread"}
-        return Fields(**usual | named)
-
-    def named(self, *others: str) -> dict[str, Any]:
-        """The field of each role that was named; `others` are roles that only this command has."""
-        found = {}
+        found = usual
         for text in self.field or ():
             role, _, name = text.partition("=")
-            roles = (*Fields.__struct_fields__, *others)
-            if not name or role not in roles:
+            if not name or role not in Fields.__struct_fields__:
+                roles = ", ".join(Fields.__struct_fields__)
                 raise InputError(
-                    f"--field takes a role and the name of its field, such as user=author, got {text!r}; roles are {', '.join(roles)}"
+                    f"--field takes a role and the name of its field, such as user=author, got {text!r}; roles are {roles}"
                 )
             found[role] = name
-        return found
+        return Fields(**found)
 
     def into(self, options: Chosen) -> Chosen:
         """Options of something that reads a corpus, with these fields."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import shutil
 import sys
@@ -13,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from coalmine.errors import InputError
-from coalmine.progress import Progress, Silent, duration
+from coalmine.progress import duration
 from coalmine.visible import visible, visible_json, visible_lines
 
 if TYPE_CHECKING:
     import msgspec
-    from rich.console import Console, RenderableType
+    from rich.console import Console
 
 # What was said of strings of the corpus that were passed over, for run.json.
 UNREAD: list[str] = []
@@ -92,7 +91,7 @@ class ShownProgress:
         self._task, self._total, self._done, self._note = task, total, 0, ""
         self._began = self._shown = self._clock()
         self._first: tuple[float, int] | None = None
-        self._show(f"{task} ...")
+        self._show(" ...")
 
     def advance(self, amount: int = 1, note: str = "") -> None:
         """Count, and show it if it is time to."""
@@ -103,13 +102,12 @@ class ShownProgress:
             self._first = self._first or (now, self._done)
             if now - self._shown >= (DRAWN if self._on_terminal else LOGGED):
                 self._shown = now
-                self._show(f"{self._task}: {self._pace(now)}{self._noted()}")
+                self._show(f": {self._pace(now)}")
 
     def finish(self) -> None:
         """End the task."""
         if self._task:
-            took = round(self._clock() - self._began)
-            self._show(f"{self._task}: done in {duration(took)}{self._noted()}")
+            self._show(f": done in {duration(round(self._clock() - self._began))}")
         self.close()
 
     def close(self) -> None:
@@ -122,62 +120,16 @@ class ShownProgress:
         since, before = self._first or (now, self._done)
         rate = (self._done - before) / (now - since) if now > since else 0.0
         if not self._total:
-            each = f" ({rate:,.0f} per second)" if rate >= 10 else f" ({rate:.1g} per second)" if rate else ""
-            return f"{self._done:,}{each} in {duration(round(now - self._began))}"
+            return f"{self._done:,} in {duration(round(now - self._began))}"
         left = f", {duration(round(max(0, self._total - self._done) / rate))} left" if rate else ""
         return f"{100 * min(1.0, self._done / self._total):.0f}%{left}"
 
-    def _noted(self) -> str:
-        return f", {self._note}" if self._note else ""
-
     def _show(self, line: str) -> None:
-        line = visible(line)
+        line = visible(f"{self._task}{line}{self._note and ', '}{self._note}")
         if self._on_terminal:
             write_stderr(f"\r{line[: shutil.get_terminal_size().columns - 1]}\x1b[K")
         else:
             write_stderr(f"{line}\n")
-
-
-class Output:
-    """The output of one run of a command.
-
-    Attributes:
-        held: what ends with the command, such as the line of its progress; the command runs in a `with` of it.
-    """
-
-    def __init__(self, *, json: bool, quiet: bool) -> None:
-        self.json, self.quiet = json, quiet
-        self._progress: Progress | None = None
-        self.held = contextlib.ExitStack()
-
-    def progress(self) -> Progress:
-        """Progress on standard error, and nothing if quiet."""
-        if self._progress is None:
-            shown = ShownProgress()
-            self.held.callback(shown.close)
-            self._progress = Silent() if self.quiet else shown
-        return self._progress
-
-    def say(self, *shown: RenderableType | None) -> None:
-        """Print for people, what there is of it; nothing with --json or --quiet."""
-        if not self.json and not self.quiet:
-            written = io.StringIO()
-            console = make_console(written)
-            for one in shown:
-                if one is not None:
-                    console.print(one)
-            write_stdout(written.getvalue())
-
-    def document(self, document: Any) -> None:
-        """Print the one JSON document for programs, with --json only."""
-        if self.json:
-            print_json(document)
-
-    def show(self, result: Any, what: str, path: Path, *tables: RenderableType) -> None:
-        """Print tables of a result, what it says, and where it is; with --json, the result."""
-        self.say(*tables, *(one[:1].upper() + one[1:] for one in facts(result)))
-        self.say(*noted(getattr(result, "warnings", ())), placed(what, path))
-        self.document(result)
 
 
 def placed(what: str, path: Path) -> str:

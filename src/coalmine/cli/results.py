@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -17,10 +16,11 @@ from coalmine.audits.extraction.report import certificate_in_words
 from coalmine.audits.extraction.results import EXTRACTIONS
 from coalmine.audits.registry import read_run, read_runs
 from coalmine.cli.output import placed
-from coalmine.cli.runner import Session, loaded
+from coalmine.cli.runner import Session
 from coalmine.cli.taking import Argument, Arguments, Part
 from coalmine.errors import InputError
 from coalmine.evidence.run import Located
+from coalmine.models.loading import load_model
 from coalmine.models.options import LoadOptions
 from coalmine.reports import export, gate
 from coalmine.reports.conclusion import ReportedRun, reported
@@ -56,8 +56,8 @@ class Report(Arguments, frozen=True, kw_only=True):
     out: Path | None = None
     format: str = "html"
     reveal: bool = False
-    loss: Annotated[list[float] | None, Part(title="Comparing models")] = None
-    comparison: Annotated[Path | None, Part(title="Comparing models")] = None
+    loss: list[float] | None = None
+    comparison: Path | None = None
 
 
 def report(given: Report, session: Session) -> None:
@@ -74,7 +74,6 @@ def report(given: Report, session: Session) -> None:
         )
     target = given.out or Path(DEFAULT_NAMES[kind])
     if kind != "png":
-        target = target / DEFAULT_NAMES[kind] if target.is_dir() else target
         check_place(target)
     labels, paths = labeled_runs(given.runs)
     runs, compared = read_runs(*paths), None
@@ -88,13 +87,9 @@ def report(given: Report, session: Session) -> None:
         *(f"{visible(one.name)}: {visible(one.conclusion.sentence)}" for one in reports),
         placed("Report", target) if written else "No result can be drawn as a figure.",
     )
+    verdicts = [one.conclusion.sentence for one in reports]
     session.document(
-        {
-            "report": str(target),
-            "written": [str(path) for path in written],
-            "verdicts": [one.conclusion.sentence for one in reports],
-            "comparison": compared,
-        }
+        {"written": [str(path) for path in written], "verdicts": verdicts, "comparison": compared}
     )
 
 
@@ -113,18 +108,15 @@ def _compared(given: Report, labels: list[str | None], paths: list[Path], sessio
 
 def _write(reports: Sequence[ReportedRun], target: Path, kind: str, *, reveal: bool) -> list[Path]:
     """Write the report, and say which files."""
-    mode = PRIVATE if reveal else PUBLIC
     if kind == "png":
-        return export.write_pngs(reports, target, mode=mode)
+        return export.write_pngs(reports, target, mode=PUBLIC)
     if kind == "html":
         content = report_page([one.run for one in reports], reveal=reveal, reports=reports).encode()
     elif kind == "markdown":
         content = export.as_markdown(reports).encode()
-    elif kind == "junit":
-        content = export.as_junit(reports)
     else:
-        content = (export.as_json if kind == "json" else export.as_sarif)(reports) + b"\n"
-    write_bytes(target, content, mode=mode)
+        content = {"json": export.as_json, "junit": export.as_junit, "sarif": export.as_sarif}[kind](reports)
+    write_bytes(target, content, mode=PRIVATE if reveal else PUBLIC)
     return [target]
 
 
@@ -149,10 +141,7 @@ def check(given: Check, session: Session) -> int:
     wrong, and 70 if coalmine itself has a bug. A rule holds by the upper confidence limit and is broken by the lower one, beyond what
     chance explains. Nothing is measured here.
     """
-    # The policy first: a mistake in it is told before anything is read.
     rules = gate.read_policy(given.policy)
-    if given.junit is not None:
-        check_place(given.junit)
     result = gate.check(read_run(*given.run), rules)
     if given.junit is not None:
         gate.write_junit(result, given.junit)
@@ -165,17 +154,14 @@ class Init(Arguments, frozen=True, kw_only=True):
     """What `coalmine init` takes.
 
     Attributes:
-        results: Where the workflow finds the results, such as the directory of a model or its audit.
         overwrite: Replace files that are there already.
         directory: The root of the project.
     """
 
     directory: Annotated[Path, Argument()] = Path()
-    results: str = "model"
     overwrite: bool = False
 
 
-# In which {results} is a directory.
 WORKFLOW_FILE = Path(".github", "workflows", "coalmine.yml")
 WORKFLOW = """\
 # Fails where results break policy.toml; `coalmine init` wrote it. Put the steps that train and audit your model before the check,
@@ -195,12 +181,7 @@ jobs:
       - name: Install
         run: pip install coalmine
       - name: Check
-        run: coalmine check {results} --policy policy.toml --junit coalmine.xml
-      - uses: actions/upload-artifact@v4
-        if: always()
-        with:
-          name: coalmine
-          path: coalmine.xml
+        run: coalmine check model --policy policy.toml
 """
 
 
@@ -212,7 +193,7 @@ def init(given: Init, session: Session) -> None:
     """
     files = {
         given.directory / "policy.toml": gate.template().encode(),
-        given.directory / WORKFLOW_FILE: WORKFLOW.format(results=shlex.quote(given.results)).encode(),
+        given.directory / WORKFLOW_FILE: WORKFLOW.encode(),
     }
     for path, content in files.items():
         check_place(path)
@@ -223,10 +204,8 @@ def init(given: Init, session: Session) -> None:
     for path, content in files.items():
         make_directory(path.parent)
         write_bytes(path, content)
-    policy, workflow = (visible(str(path)) for path in files)
     session.say(
-        f"Wrote {policy} and {workflow}.",
-        f"Edit the limits of the policy, then run: coalmine check RUN --policy {policy}",
+        *(placed("Wrote", path) for path in files), "Edit the limits of the policy, then run coalmine check."
     )
     session.document({"written": [str(path) for path in files]})
 
@@ -241,7 +220,7 @@ class Verify(Arguments, frozen=True, kw_only=True):
 
     runs: Annotated[list[Path], Argument("RUN...")]
     model: str | None = None
-    loading: Annotated[LoadOptions, Part(("device",), title="How the model is loaded")]
+    loading: Annotated[LoadOptions, Part(("device",))]
 
 
 def verify(given: Verify, session: Session) -> int:
@@ -265,11 +244,11 @@ def verify(given: Verify, session: Session) -> int:
     searches = [one for one in every if one.document.method == "search"]
     if not searches:
         raise InputError("there is no search to replay; leave --model out, or name the directory of one")
-    model, replays = loaded(given.model, given.loading), {}
+    model, replays = load_model(given.model, given.loading), {}
     for path, extraction in searches:
         replays[str(path)] = replay = verify_certificate(model, extraction, progress=session.progress())
-        session.say("", placed("Replayed", path), certificate_in_words(extraction))
         problems = [f"Rejected: {visible(problem)}." for problem in replay.problems]
-        session.say(*problems or [f"Confirmed, after {replay.expansions:,} expansions."])
+        confirmed = f"Confirmed, after {replay.expansions:,} expansions."
+        session.say("", placed("Replayed", path), certificate_in_words(extraction), *problems or [confirmed])
     session.document({**msgspec.to_builtins(found), "replays": replays})
     return found.exit_code or (0 if all(one.confirmed for one in replays.values()) else 2)

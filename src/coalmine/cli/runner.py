@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import io
 import platform
 import re
 import sys
@@ -10,22 +12,31 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cached_property
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from coalmine.cli.output import UNREAD, Output
-from coalmine.cli.taking import Arguments, Part, TitledOption, taken
+from coalmine.cli.output import (
+    UNREAD,
+    ShownProgress,
+    facts,
+    make_console,
+    noted,
+    placed,
+    print_json,
+    write_stdout,
+)
+from coalmine.cli.taking import Arguments, taken
 from coalmine.errors import InputError
+from coalmine.progress import Progress, Silent
 from coalmine.records.documents import RUN_RECORDS
 
 if TYPE_CHECKING:
     from coalmine.engines.engine import Engine
     from coalmine.engines.ledger import Ledger
-    from coalmine.models.options import LoadOptions
 
 RUN_FILE, ANSWERS_FILE = RUN_RECORDS.file, "answers.sqlite"
 _PACKAGES = ("coalmine", "numpy", "scipy", "torch", "safetensors", "pyarrow")
@@ -43,18 +54,48 @@ class Printing(Arguments, frozen=True, kw_only=True):
     quiet: bool = False
 
 
-class Session(Output):
+class Session:
     """One run of a command: what it prints, where its results go, the models and the engine that it asks, and its record.
 
     Attributes:
         directory: where the results go, once `into` or `beside` was called.
+        held: what ends with the command, such as the line of its progress; the command runs in a `with` of it.
     """
 
     def __init__(self, given: Any, printing: Printing) -> None:
-        super().__init__(json=printing.json, quiet=printing.quiet)
+        self.json, self.quiet = printing.json, printing.quiet
+        self.held, self._progress = contextlib.ExitStack(), ShownProgress()
         self.directory = Path()
         self._given, self._models = given, list[Any]()
         self._started_at, self._began = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
+
+    def progress(self) -> Progress:
+        """Progress on standard error, and nothing if quiet."""
+        if self.quiet:
+            return Silent()
+        self.held.callback(self._progress.close)
+        return self._progress
+
+    def say(self, *shown: Any) -> None:
+        """Print for people, what there is of it; nothing with --json or --quiet."""
+        if not self.json and not self.quiet:
+            written = io.StringIO()
+            console = make_console(written)
+            for one in shown:
+                if one is not None:
+                    console.print(one)
+            write_stdout(written.getvalue())
+
+    def document(self, document: Any) -> None:
+        """Print the one JSON document for programs, with --json only."""
+        if self.json:
+            print_json(document)
+
+    def show(self, result: Any, what: str, path: Path, *tables: Any) -> None:
+        """Print tables of a result, what it says, and where it is; with --json, the result."""
+        self.say(*tables, *(one[:1].upper() + one[1:] for one in facts(result)))
+        self.say(*noted(getattr(result, "warnings", ())), placed(what, path))
+        self.document(result)
 
     def into(self, directory: Path, *files: str, recorded: bool = True) -> None:
         """Let results go into a directory where these files and run.json can be written; one that is new and stays empty is removed."""
@@ -75,10 +116,16 @@ class Session(Output):
 
     def model(self, where: str) -> Any:
         """A model; with the first of them, the command gets the sole use of the directory for results."""
+        from coalmine.models.loading import load_model
+        from coalmine.models.protocols import PairModel
         from coalmine.storage.directories import sole_use
 
+        made: Any = load_model(where, self._given.loading, answers=self.directory / ANSWERS_FILE)
         source = getattr(self._given, "source", None)
-        made = loaded(where, self._given.loading, source, answers=self.directory / ANSWERS_FILE)
+        if source is not None:
+            if not isinstance(made, PairModel):
+                raise InputError("--source is for models of pairs; leave it out")
+            made = made.given(source)
         if not self._models:
             self.held.enter_context(sole_use(self.directory))
         self._models.append(made)
@@ -89,6 +136,11 @@ class Session(Output):
         """The engine that was asked for, open until the command ends."""
         opened: Engine = self.held.enter_context(self._given.running.opened())
         return opened
+
+    @property
+    def work(self) -> dict[str, Any]:
+        """Where the work of an audit runs, and who is told of its progress."""
+        return {"engine": self.engine, "progress": self.progress()}
 
     @cached_property
     def ledger(self) -> Ledger:
@@ -111,7 +163,7 @@ class Session(Output):
             "elapsed_seconds": round(time.monotonic() - self._began, 3),
             "python": platform.python_version(),
             "platform": platform.platform(),
-            "versions": {name: found for name in _PACKAGES if (found := _version(name)) is not None},
+            "versions": {name: one.version for name in _PACKAGES for one in distributions(name=name)},
             **({"not_read": list(UNREAD)} if UNREAD else {}),
             **facts,
             **({"identity": checks} if any(checks) else {}),
@@ -122,23 +174,6 @@ class Session(Output):
             self.ledger.forget()
 
 
-def loaded(
-    where: str, options: LoadOptions, source: str | None = None, *, answers: Path | None = None
-) -> Any:
-    """A model, for a model of pairs with the source that it is given; `answers` is where those of an endpoint are kept."""
-    from coalmine.models.loading import load_model
-    from coalmine.models.protocols import PairModel
-
-    model = load_model(where, options, answers=answers)
-    if source is None:
-        return model
-    if not isinstance(model, PairModel):
-        raise InputError(
-            f"--source is for models of pairs, and {model.name!r} reads one text at a time; leave it out"
-        )
-    return model.given(source)
-
-
 def made_command(name: str, function: Callable[[Any, Session], int | None]) -> click.Command:
     """The command of a function: it takes a record, whose fields become arguments and options, and the session.
 
@@ -147,7 +182,7 @@ def made_command(name: str, function: Callable[[Any, Session], int | None]) -> c
     record = inspect.signature(function, eval_str=True).parameters["given"].annotation
     fields: list[tuple[str, Any]] = [
         ("given", record),
-        ("printing", Annotated[Printing, Part(title="Output")]),
+        ("printing", Printing),
     ]
     everything = msgspec.defstruct(record.__name__, fields, bases=(Arguments,), frozen=True, kw_only=True)
     parameters, filled = taken(everything)
@@ -158,27 +193,7 @@ def made_command(name: str, function: Callable[[Any, Session], int | None]) -> c
         with session.held:
             return function(all_of_it.given, session) or 0
 
-    return _Command(name, callback=run, params=parameters, help=inspect.cleandoc(function.__doc__ or ""))
-
-
-class _Command(click.Command):
-    """A command whose help has its options under the titles of their records."""
-
-    def format_arguments(self, ctx: Any, formatter: Any) -> None:
-        """Nothing: they are among the options."""
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Arguments first, then options without a title, then each title."""
-        groups: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
-        for one in self.get_params(ctx):
-            shown = one.get_help_record(ctx)
-            usual = "Options" if isinstance(one, click.Option) else "Arguments"
-            if shown is not None:
-                groups.setdefault(one.title if isinstance(one, TitledOption) else usual, []).append(shown)
-        for title, rows in groups.items():
-            if rows:
-                with formatter.section(title):
-                    formatter.write_dl(rows)
+    return click.Command(name, callback=run, params=parameters, help=inspect.cleandoc(function.__doc__ or ""))
 
 
 def memory_of(*models: Any) -> dict[str, Any]:
@@ -194,10 +209,3 @@ def _without_seed_of_noise(arguments: list[str]) -> list[str]:
     ['train', '--training', 'dp_seed=(not recorded)', '--training=dp-seed=(not recorded)']
     """
     return [re.sub(r"((?:^|=)\s*dp[_-]seed\s*=).*", r"\1(not recorded)", one) for one in arguments]
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from coalmine.audits.exposure.display import exposure_in_plain_words, exposure_table
 from coalmine.audits.exposure.measuring import expose
 from coalmine.audits.extraction.measuring import verify_extraction
-from coalmine.audits.extraction.results import CanaryExtraction, save_verification
+from coalmine.audits.extraction.results import save_verification
 from coalmine.audits.membership.measure import membership
-from coalmine.audits.membership.report import membership_in_plain_words
 from coalmine.audits.registry import read_runs
 from coalmine.audits.whole import auditing
 from coalmine.audits.whole.records import ReviewOptions
@@ -21,6 +19,7 @@ from coalmine.cli.output import placed
 from coalmine.cli.runner import Session
 from coalmine.cli.taking import Arguments
 from coalmine.corpus.files.embedded import write_embedded_corpus
+from coalmine.corpus.planting.options import PlantOptions
 from coalmine.corpus.planting.planting import plant
 from coalmine.evidence.directories import audit_directory
 from coalmine.models.loading import load_model
@@ -59,17 +58,8 @@ def demo(given: Demo, session: Session) -> None:
     check_place(report)
     require_torch("the demo")
     write_embedded_corpus(corpus, CORPUS_BYTES)
-    planted = plant(
-        corpus,
-        SECRET,
-        repeat=[1, 4, 16, 64],
-        canaries=5,
-        withhold=0.25,
-        seed=seed,
-        out=out / "planted",
-        overwrite=True,
-        progress=progress,
-    )
+    options = PlantOptions(repeat=(1, 4, 16, 64), canaries=5, withhold=0.25, seed=seed)
+    planted = plant(corpus, SECRET, options=options, out=out / "planted", overwrite=True, progress=progress)
     canaries = planted.canaries
     session.say(planted_summary(planted), "")
     # One model per planted corpus, so that a demo with another seed never finds the model of this one.
@@ -83,33 +73,17 @@ def demo(given: Demo, session: Session) -> None:
     facts: dict[str, Any] = {"manifest_sha256": canaries.sha256, "model": model.describe()}
     save_verification(make_directory(audited / "extraction"), extracted, extractions, **facts)
     session.record(directory, seed=seed, **facts)
-    meaning = membership(results, seed=seed)
-    meaning.save(audited / "membership")
+    membership(results, seed=seed).save(audited / "membership")
     write_bytes(report, report_page(read_runs(path, out / "planted")).encode())
-    size, begins = canaries.formats["f0"].size, SECRET.split("{", maxsplit=1)[0]
     session.say(
         exposure_table(results),
-        "",
-        f'What it means: each canary is one of {size:,} ways to complete "{begins}...".',
+        f"\nWhat it means: each canary is one of {canaries.formats['f0'].size:,} ways to complete its sentence.",
         *exposure_in_plain_words(results),
-        _extracted_in_words(extracted),
-        "\nWhat that means for membership and differential privacy, by how often a canary was planted:",
-        *membership_in_plain_words(meaning),
-        f"\nThe results are in {visible(str(audited))}, separate from the model.",
+        f"\nThe results, also of extraction and membership, are in {visible(str(audited))}, separate from the model.",
         "Next: docs/tutorial/quickstart.md does this by hand, on your own data.",
         placed("Open the report", report),
     )
     session.document(results)
-
-
-def _extracted_in_words(extracted: Sequence[CanaryExtraction]) -> str:
-    trained = [one for one in extracted if one.repetitions]
-    out = [one for one in trained if one.extracted]
-    places = ", ".join(f"{visible(one.canary_id)} at place {one.place}" for one in out)
-    return (
-        f"Extraction: anyone who can query the model gets {len(out)} of {len(trained)} canaries that were trained on out of it with at "
-        f"most {max((one.expansions or 0 for one in out), default=0):,} queries ({places or 'none'})."
-    )
 
 
 class AuditArguments(Arguments, frozen=True, kw_only=True):
@@ -156,8 +130,7 @@ def audit(given: AuditArguments, session: Session) -> int:
         fields=given.columns.fields(),
         index=given.index,
         loading=given.loading,
-        engine=session.engine,
-        progress=session.progress(),
+        **session.work,
         record=lambda made: session.record(
             seed=given.options.seed, model=made.model, data_sha256=made.data_sha256
         ),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -49,7 +50,6 @@ class Recite(Arguments, frozen=True, kw_only=True):
         RecitationOptions,
         Part(
             ("suffix", "contexts", "lengths", "max_sequences", "tries", "beam", "seed"),
-            title="What is asked",
         ),
     ]
     source: Source = None
@@ -75,8 +75,7 @@ def recite(given: Recite, session: Session) -> None:
         baseline=None if given.baseline is None else session.model(given.baseline),
         reveal=given.reveal,
         out=session.directory,
-        engine=session.engine,
-        progress=session.progress(),
+        **session.work,
         record=lambda made: session.record(
             seed=given.options.seed,
             models=[facts.description for facts in made.models],
@@ -99,15 +98,13 @@ class Shadows(Arguments, frozen=True, kw_only=True):
 
     Attributes:
         reference: A corpus of users like those of the training data, and not suspects, on halves of whom shadow models are trained.
-        fit: Shadow models of an earlier run on the same --reference, which are used instead.
-        only_fit: Train shadow models into --out, and ask MODEL nothing.
+        fit: Shadow models of an earlier run on the same --reference, its directory `fit`, which are used instead.
         preset: A preset of `coalmine train` for the shadow models; default: as MODEL, or the paper's.
         train: python:module:function, which trains a shadow model on texts; it runs that function.
     """
 
     reference: Path | None = None
     fit: Path | None = None
-    only_fit: bool = False
     options: Annotated[FitOptions, Part(("shadows", "recipe"))]
     preset: str | None = None
     training: Training = None
@@ -126,15 +123,15 @@ class ProvenanceArguments(Arguments, frozen=True, kw_only=True):
     """
 
     model: Where
-    suspects: Path | None = None
+    suspects: Path
     non_members: Path | None = None
     others: Path | None = None
     reference_model: str | None = None
     out: Path | None = None
     reveal: Reveal = False
     columns: CorpusFields
-    options: Annotated[ProvenanceOptions, Part(("by", "statistic", "fdr", "seed"), title="What is asked")]
-    shadows: Annotated[Shadows, Part(title="Shadow models")]
+    options: Annotated[ProvenanceOptions, Part(("by", "statistic", "fdr", "seed"))]
+    shadows: Shadows
     loading: LoadedModel
     running: Running
 
@@ -143,58 +140,41 @@ def provenance(given: ProvenanceArguments, session: Session) -> None:
     """Ask a model about the texts of suspects, and decide whose were used to train it.
 
     With --reference, shadow models are first trained on halves of its users, as MODEL was if `coalmine train` wrote it, and kept in the
-    directory of the results, or with --only-fit in --out, for any number of audits with --fit. Without both, no shadow models are used.
+    directory of the results, for any number of audits with --fit. Without both, no shadow models are used.
 
     Writes provenance.json, readable by you only. With --non-members, each suspect gets a p-value, and the names that are found have the
-    stated false-discovery rate. The field of users is `user` unless --field names another, and --field thread=NAME says with --by person
-    which texts belong together. Run the same command again to resume a run that was stopped.
+    stated false-discovery rate. The field of users is `user` unless --field names another; with --by person, --field user=NAME says which
+    texts belong together. Run the same command again to resume a run that was stopped.
     """
-    shadows, out = given.shadows, given.out
-    if (given.suspects is None) != shadows.only_fit:
-        raise InputError(
-            "provenance needs --suspects, or --only-fit with --reference and --out; give one of the two"
-        )
-    reference = _users(shadows.reference, given, "reference users")
-    if given.suspects is None:
-        if shadows.reference is None or out is None:
-            raise InputError("--only-fit trains shadow models; give their users with --reference, and --out")
-        session.into(out)
-        made = _fitted(given, reference, out, session).record
-        session.record(seed=given.options.seed, reference_sha256=sha256_of_file(shadows.reference))
-        counts = {"shadows": len(made.shadows), "users": made.users}
-        session.say(f"Shadow models: {counts['shadows']}.", placed("Use them with --fit", out))
-        session.document({"fit": str(out), **counts})
-        return
-    suspects = _users(given.suspects, given, "suspects")
-    fit = None if shadows.fit is None else load_fit(shadows.fit)
-    if fit is None and shadows.reference is not None:
-        if given.options.by == "user" and not given.options.drop_shared:  # before hours of training
-            refuse_reference_users(AuditedUsers(suspects, reference=reference))
-        fit = _fitted(
-            given, reference, (out or audit_directory(given.model, "provenance")) / FIT_FOLDER, session
-        )
-    session.beside(given.model, "provenance", PROVENANCE_FILE)
+    shadows = given.shadows
     corpora = {
         "suspects": given.suspects,
         "others": given.others,
         "non_members": given.non_members,
         "reference": shadows.reference,
     }
+    usual = {} if given.options.by == "person" else {"user": "user"}
+    fields, read = given.columns.fields(**usual), dict[str, Any]()
+    for role, path in corpora.items():
+        if path is not None:
+            read[role] = read_users(path, fields, by=given.options.by, what=role.replace("_", "-"))
+    users = AuditedUsers(**read)
+    fit = None if shadows.fit is None else load_fit(shadows.fit)
+    if fit is None and shadows.reference is not None:
+        if given.options.by == "user" and not given.options.drop_shared:  # before hours of training
+            refuse_reference_users(users)
+        out = given.out or audit_directory(given.model, "provenance")
+        fit = _fitted(given, users.reference, out / FIT_FOLDER, session)
+    session.beside(given.model, "provenance", PROVENANCE_FILE)
     hashes = {role: sha256_of_file(path) for role, path in corpora.items() if path is not None}
     result = audit_provenance(
         session.model(given.model),
-        AuditedUsers(
-            suspects,
-            _users(given.others, given, "other texts by suspects"),
-            _users(given.non_members, given, "non-members"),
-            reference,
-        ),
+        users,
         given.options,
         fit=fit,
         reference_model=None if given.reference_model is None else session.model(given.reference_model),
         out=session.directory,
-        engine=session.engine,
-        progress=session.progress(),
+        **session.work,
         record=lambda made: session.record(
             seed=given.options.seed, model=made.model, data_sha256=made.data_sha256
         ),
@@ -206,7 +186,7 @@ def provenance(given: ProvenanceArguments, session: Session) -> None:
     session.document(result if given.reveal else result.without_names())
 
 
-def _fitted(given: ProvenanceArguments, users: list[User], out: Path, session: Session) -> Fit:
+def _fitted(given: ProvenanceArguments, users: Sequence[User], out: Path, session: Session) -> Fit:
     shadows, target = given.shadows, Path(given.model)
     # Only a model of `coalmine train` says how it was trained.
     alike = shadows.preset is None and shadows.train is None and (target / RECORD_FILE).is_file()
@@ -218,18 +198,5 @@ def _fitted(given: ProvenanceArguments, users: list[User], out: Path, session: S
         preset=shadows.preset,
         training=named_values(shadows.training or []),
         train=shadows.train,
-        engine=session.engine,
-        progress=session.progress(),
+        **session.work,
     )
-
-
-def _users(path: Path | None, given: ProvenanceArguments, what: str) -> list[User]:
-    by, thread = given.options.by, given.columns.named("thread").get("thread")
-    if by != "person" and thread is not None:
-        raise InputError(
-            f"--field thread is for the texts of one person, and the question is by {by}; leave it out, or add --by person"
-        )
-    fields = given.columns.fields(user="user")
-    if by == "person":
-        fields = msgspec.structs.replace(fields, user=thread)
-    return [] if path is None else read_users(path, fields, by=by, what=what)

@@ -56,7 +56,7 @@ def asked(models, name, texts, *more):
 
 
 def test_texts_that_were_used_are_found(models):
-    said, document, finding, gate = asked(models, "used", USED, "--field", "thread=thread")
+    said, document, finding, gate = asked(models, "used", USED, "--field", "user=thread")
     [row] = document.questions[0].rows
     assert row.decision == "found"
     assert "20 threads that may have been used were compared with 20 of the same" in said

@@ -83,7 +83,7 @@ FITS = Document(
     schema=SCHEMA,
     file=FIT_FILE,
     title="shadow models",
-    by="`coalmine provenance --only-fit`",
+    by="`coalmine provenance --reference`",
     other_models=SHADOWS_FOLDER,
 )
 

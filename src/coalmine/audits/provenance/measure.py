@@ -58,7 +58,7 @@ from coalmine.storage.files import make_directory, together
 from coalmine.visible import visible
 
 _ROLES = ("suspects", "other_suspects", "non_members", "other_non_members", "reference")
-_TRAIN_SHADOWS = "train shadow models on --reference with `coalmine provenance --only-fit`"
+_TRAIN_SHADOWS = "train shadow models with `coalmine provenance --reference`"
 _LEFT_OUT = {
     "unread": "{:,} texts were left out, because the model refuses them or can predict none of their tokens",
     "cut": "{:,} tokens at the ends of texts are beyond what the model can read, and were left out",
