@@ -3,14 +3,12 @@
 import json
 import os
 import signal
-from pathlib import Path
 
 import click
 import pytest
 
 from cli.in_process import run
 from coalmine.cli.main import every_command
-from coalmine.corpus import CanarySet
 
 # Clears the screen, writes to the clipboard, a C1 sequence, a link, text from right to left, lines, and what looks like markup.
 HOSTILE = "\x1b[2J\x1b]52;c;ZQ==\x07\x1b]8;;x\x1b\\\x9b31m\u202e\u2066\r\n[bold][link=x]:bomb:"
@@ -82,30 +80,9 @@ def test_a_wrong_path_is_a_sentence(reader, places, tmp_path, monkeypatch):
             assert document["error"] == error.removeprefix("coalmine: ")[:-1]
 
 
-# What is a path only if it looks like one.
-OTHERS = [
-    "expose {} canaries.json",
-    "expose model canaries.json --set device-map={}",
-    "extract vllm:{} --format a",
-    "data index corpus.txt --out out --tokenizer {}",
-    "report a={0} b={0}",
-    "recite {} index",
-    "audit model --data corpus.txt --reference {}",
-    "lab survive {} canaries.json --data corpus.jsonl",
-    "provenance {} --suspects corpus.jsonl --others corpus.jsonl",
-    "serve {}",
-]
-
-
 @pytest.fixture
 def pipe(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name in ("model", "index"):
-        Path(name).mkdir()
-    Path("model", "config.json").write_text('{"model_type": "llama"}')
-    Path("corpus.txt").write_text("some words\n")
-    Path("corpus.jsonl").write_text('{"text": "some words", "user": "a"}\n{"text": "other", "user": "b"}\n')
-    CanarySet.of("my pin is {digits:4}", ["my pin is 0451"], references=2).save("canaries.json")
     os.mkfifo("pipe")
 
     def waits(*_):
@@ -125,10 +102,3 @@ def test_a_pipe_or_device_is_refused_wherever_a_path_is_taken(pipe):
                 ended = run(*called(reader, place))
                 assert ended.code == 2, (reader, ended.said)
                 assert f"{place} is a device, pipe or socket; name a regular file" in ended.said, reader
-
-
-def test_nothing_waits_for_a_pipe_that_is_named_as_a_model_or_its_settings(pipe):
-    for line in OTHERS:
-        ended = run(*line.format(pipe).split())
-        assert ended.code == 2, ended.said
-        assert ended.said.count("\n") == 1, ended.said

@@ -2,13 +2,10 @@
 
 import contextlib
 import io
-from typing import ClassVar
 
 import pytest
 
-from coalmine import CanarySet, Format, ScriptedModel, expose, extract
 from coalmine.cli.output import ShownProgress
-from coalmine.progress import Silent
 
 
 class Terminal(io.StringIO):
@@ -58,21 +55,3 @@ def test_a_terminal_has_one_line_for_a_task():
     assert drawn == (
         "\ra task ...\x1b[K\ra task: 5%, 3.2 minutes left\x1b[K\ra task: done in 10 seconds\x1b[K\n"
     )
-
-
-@pytest.mark.parametrize("method", ["extract", "expose"])
-def test_a_budget_is_not_taken_for_the_work_that_there_is(method):
-    class Noted(Silent):
-        totals: ClassVar = []
-
-        def start(self, task, total):
-            self.totals.append((task, total))
-
-    model = ScriptedModel("0123456789 pin", memory={"pin 0412": 0.5})
-    form = Format("pin {digits:4}")
-    if method == "extract":
-        extract(model, form, top=1, budget=10**9, progress=Noted())
-    else:
-        canaries = CanarySet.of(form, ["pin 0412"])
-        expose(model, canaries, method="bounded", budget=10**9, progress=Noted())
-    assert [total for task, total in Noted.totals if "1,000,000,000 expansions" in task] == [None]

@@ -32,7 +32,7 @@ from coalmine.training.unlearning.options import UnlearnOptions
 from coalmine.visible import visible
 
 
-class Trained(Arguments, frozen=True, kw_only=True):
+class NamedOptions(Arguments, frozen=True, kw_only=True):
     """Options of a training that have names of their own on the command line, where each preset has its defaults.
 
     Attributes:
@@ -84,7 +84,7 @@ class Train(Arguments, frozen=True, kw_only=True):
         Option(f"{SEED.help} Give several to train a model with each; 0 by default.", least=SEED.least),
     ] = None
     columns: CorpusFields
-    options: Trained
+    options: NamedOptions
     training: list[str] | None = None
     watch: Path | None = None
     watch_every: int = WatchOptions().every
