@@ -7,7 +7,7 @@ Everything is made in WORK: mail of made-up users, the tokenizer, the base model
 needs no shadow models: the base model, which saw nobody's mail, is the reference. For a target behind an endpoint that lists a few tokens
 only, `fine_tune` trains shadow models; it is run in WORK:
 
-    PYTHONPATH=.. coalmine provenance tuned --suspects suspects.jsonl --reference reference.jsonl --shadows 2 --train python:whose_mail:fine_tune
+    PYTHONPATH=.. coalmine provenance tuned --suspects suspects.jsonl --reference reference.jsonl --train python:whose_mail:fine_tune
 """
 
 from __future__ import annotations
