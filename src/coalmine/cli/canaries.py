@@ -71,9 +71,9 @@ class Plant(Arguments, frozen=True, kw_only=True):
     overwrite: Overwrite = False
     options: Annotated[
         PlantOptions,
-        Part(("repeat", "canaries", "references", "role", "turn", "beside", "seed")),
+        Part(("repeat", "canaries", "references", "role", "turn", "beside", "seed"), title="What is planted"),
     ]
-    withhold: float | None = None
+    withhold: Annotated[float | None, Part(title="What is planted")] = None
     columns: CorpusFields
 
 
@@ -160,7 +160,9 @@ class Expose(Arguments, frozen=True, kw_only=True):
     canaries: Annotated[Path, Argument()]
     out: Path | None = None
     reveal: Reveal = False
-    options: Annotated[ExposureOptions, Part(("method", "samples", "budget", "minutes", "seed"))]
+    options: Annotated[
+        ExposureOptions, Part(("method", "samples", "budget", "minutes", "seed"), title="How it is measured")
+    ]
     source: Source = None
     loading: LoadedModel
     running: Running
@@ -216,7 +218,9 @@ class Extract(Arguments, frozen=True, kw_only=True):
     prompts: Path | None = None
     out: Path | None = None
     reveal: Reveal = False
-    options: Annotated[ExtractionOptions, Part(("top", "method", "budget", "given"))]
+    options: Annotated[
+        ExtractionOptions, Part(("top", "method", "budget", "given"), title="How it is searched")
+    ]
     source: Source = None
     loading: LoadedModel
     running: Running
@@ -300,7 +304,9 @@ class MembershipArguments(Arguments, frozen=True, kw_only=True):
     scores: Path | None = None
     lower_is_member: bool | None = None
     reference: Path | None = None
-    options: Annotated[MembershipOptions, Part(("delta", "confidence", "claimed_epsilon", "seed"))]
+    options: Annotated[
+        MembershipOptions, Part(("delta", "confidence", "claimed_epsilon", "seed"), title="What is bounded")
+    ]
     out: Path | None = None
 
 

@@ -46,10 +46,10 @@ class Defend(Arguments, frozen=True, kw_only=True):
         ),
     ] = None
     format: str | None = None
-    options: Annotated[DefenseOptions, Part(("seeds", "method", "seed"))]
+    options: Annotated[DefenseOptions, Part(("seeds", "method", "seed"), title="How they are compared")]
     planting: Annotated[
         PlantOptions,
-        Part(("repeat", "canaries", "references", "withhold"), rest=False),
+        Part(("repeat", "canaries", "references", "withhold"), title="What is planted", rest=False),
     ]
     preset: str = "char-lstm"
     base: Path | None = None

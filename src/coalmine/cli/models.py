@@ -52,10 +52,10 @@ class NamedOptions(Arguments, frozen=True, kw_only=True):
     learning_rate: float | None = None
     device: str | None = None
     lora_rank: int | None = None
-    dp_epsilon: float | None = None
-    dp_noise: float | None = None
-    dp_delta: float | None = None
-    dp_unit: str | None = None
+    dp_epsilon: Annotated[float | None, Part(title="Private training")] = None
+    dp_noise: Annotated[float | None, Part(title="Private training")] = None
+    dp_delta: Annotated[float | None, Part(title="Private training")] = None
+    dp_unit: Annotated[str | None, Part(title="Private training")] = None
 
 
 class Train(Arguments, frozen=True, kw_only=True):
@@ -84,10 +84,10 @@ class Train(Arguments, frozen=True, kw_only=True):
         Option(f"{SEED.help} Give several to train a model with each; 0 by default.", least=SEED.least),
     ] = None
     columns: CorpusFields
-    options: NamedOptions
-    training: list[str] | None = None
-    watch: Path | None = None
-    watch_every: int = WatchOptions().every
+    options: Annotated[NamedOptions, Part(title="How it is trained")]
+    training: Annotated[list[str] | None, Part(title="How it is trained")] = None
+    watch: Annotated[Path | None, Part(title="Watching")] = None
+    watch_every: Annotated[int, Part(title="Watching")] = WatchOptions().every
     running: Running
 
 
@@ -177,10 +177,10 @@ class Alter(Arguments, frozen=True, kw_only=True):
     model: Annotated[Path, Argument()]
     out: Path
     overwrite: Overwrite = False
-    quantizing: QuantizeOptions
-    forget: Path | None = None
-    keep: Path | None = None
-    options: Annotated[UnlearnOptions, Part(("until", "steps", "seed"))]
+    quantizing: Annotated[QuantizeOptions, Part(title="Quantizing")]
+    forget: Annotated[Path | None, Part(title="Forgetting")] = None
+    keep: Annotated[Path | None, Part(title="Forgetting")] = None
+    options: Annotated[UnlearnOptions, Part(("until", "steps", "seed"), title="Forgetting")]
     columns: CorpusFields
 
 
@@ -239,7 +239,7 @@ class Serve(Arguments, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int = 8000
     name: str | None = None
-    loading: Annotated[LoadOptions, Part(("device",))]
+    loading: Annotated[LoadOptions, Part(("device",), title="How the model is loaded")]
     key_variable: str | None = None
     batch: int = 32
     seed: Seed = 0

@@ -43,8 +43,8 @@ Where = Annotated[
     ),
 ]
 # How models are loaded, and where the work runs, as most commands offer it.
-LoadedModel = Annotated[LoadOptions, Part(("device", "precision"))]
-Running = Annotated[EngineOptions, Part(("engine",), rest=False)]
+LoadedModel = Annotated[LoadOptions, Part(("device", "precision"), title="How the model is loaded")]
+Running = Annotated[EngineOptions, Part(("engine",), title="Where the work runs", rest=False)]
 Source = Annotated[str | None, Option("For a model of pairs: the one source that every text is given.")]
 Reveal = Annotated[bool, Option("Show the secrets and names themselves; without it they are masked.")]
 Training = Annotated[

@@ -56,8 +56,8 @@ class Report(Arguments, frozen=True, kw_only=True):
     out: Path | None = None
     format: str = "html"
     reveal: bool = False
-    loss: list[float] | None = None
-    comparison: Path | None = None
+    loss: Annotated[list[float] | None, Part(title="Comparing models")] = None
+    comparison: Annotated[Path | None, Part(title="Comparing models")] = None
 
 
 def report(given: Report, session: Session) -> None:
@@ -220,7 +220,7 @@ class Verify(Arguments, frozen=True, kw_only=True):
 
     runs: Annotated[list[Path], Argument("RUN...")]
     model: str | None = None
-    loading: Annotated[LoadOptions, Part(("device",))]
+    loading: Annotated[LoadOptions, Part(("device",), title="How the model is loaded")]
 
 
 def verify(given: Verify, session: Session) -> int:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 import msgspec
@@ -29,7 +29,7 @@ from coalmine.cli.output import (
     print_json,
     write_stdout,
 )
-from coalmine.cli.taking import Arguments, taken
+from coalmine.cli.taking import Arguments, Part, taken
 from coalmine.errors import InputError
 from coalmine.progress import Progress, Silent
 from coalmine.records.documents import RUN_RECORDS
@@ -182,7 +182,7 @@ def made_command(name: str, function: Callable[[Any, Session], int | None]) -> c
     record = inspect.signature(function, eval_str=True).parameters["given"].annotation
     fields: list[tuple[str, Any]] = [
         ("given", record),
-        ("printing", Printing),
+        ("printing", Annotated[Printing, Part(title="Output")]),
     ]
     everything = msgspec.defstruct(record.__name__, fields, bases=(Arguments,), frozen=True, kw_only=True)
     parameters, filled = taken(everything)
@@ -193,7 +193,27 @@ def made_command(name: str, function: Callable[[Any, Session], int | None]) -> c
         with session.held:
             return function(all_of_it.given, session) or 0
 
-    return click.Command(name, callback=run, params=parameters, help=inspect.cleandoc(function.__doc__ or ""))
+    return _Command(name, callback=run, params=parameters, help=inspect.cleandoc(function.__doc__ or ""))
+
+
+class _Command(click.Command):
+    """A command whose help has its options under the titles of their records."""
+
+    def format_arguments(self, ctx: Any, formatter: Any) -> None:
+        """Nothing, where click has a section of its own: arguments are among the options."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Arguments first, then options without a title, then each title."""
+        groups: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        for one in self.get_params(ctx):
+            shown = one.get_help_record(ctx)
+            usual = "Options" if isinstance(one, click.Option) else "Arguments"
+            if shown is not None:
+                groups.setdefault(getattr(one, "title", "") or usual, []).append(shown)
+        for title, rows in groups.items():
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
 
 
 def memory_of(*models: Any) -> dict[str, Any]:

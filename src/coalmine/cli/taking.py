@@ -36,10 +36,12 @@ class Argument(NamedTuple):
 class Part(NamedTuple):
     """In the annotation of a record: which of its options a command offers by name, all where none is named.
 
-    The others are taken by `--set NAME=VALUE` if `rest`.
+    `title` is above them in the help; in the annotation of another field, above that one. The others are taken by `--set NAME=VALUE` if
+    `rest`.
     """
 
     names: tuple[str, ...] = ()
+    title: str = ""
     rest: bool = True
 
 
@@ -48,6 +50,24 @@ _ALL = Part()
 SHORT = {"out": ("-o",), "format": ("-f",), "policy": ("-p",), "quiet": ("-q",)}
 # What says the opposite, where that is not `--no-` and the name.
 OPPOSITE = {"lower_is_member": "--higher-is-member"}
+
+
+class TitledOption(click.Option):
+    """An option with the title above it in the help."""
+
+    title = ""
+
+
+class ShownArgument(click.Argument):
+    """An argument with help, which click has for options alone in most versions."""
+
+    def __init__(self, name: str, help: str, **attributes: Any) -> None:  # noqa: A002 - as options have it
+        super().__init__([name], **attributes)
+        self.help = help
+
+    def get_help_record(self, _: Any) -> tuple[str, str]:
+        """What it is called, and its help."""
+        return self.human_readable_name, self.help or ""
 
 
 class Offered(NamedTuple):
@@ -69,7 +89,7 @@ def taken(record: type[msgspec.Struct]) -> tuple[list[click.Parameter], Callable
     parameters, known = offered.parameters, sorted(offered.settable)
     if known:
         shown = f"NAME=VALUE, may be given many times: {', '.join(known)}, as Python has them."
-        parameters = [*parameters, click.Option(["--set"], multiple=True, default=None, help=shown)]
+        parameters = [*parameters, TitledOption(["--set"], multiple=True, default=None, help=shown)]
 
     def filled(**given: Any) -> Any:
         chosen = {}
@@ -134,20 +154,27 @@ def _offered(name: str, hint: Any, default: Any, says: str | None) -> Offered | 
     known = {type(one): one for one in marks}
     part, argument, option = known.get(Part, _ALL), known.get(Argument), known.get(Option)
     if isinstance(kind, type) and issubclass(kind, Arguments | Options):
-        return _offered_record(kind, part)
+        return _titled(_offered_record(kind, part), part.title)
     if argument is not None:
         return _parameter(name, kind, default, Option(says or argument.help), argument)
     if option is None and says is None:
         return None
-    made = _parameter(name, kind, default, option or Option(says or ""))
+    made = _titled(_parameter(name, kind, default, option or Option(says or "")), part.title)
     if option is None or not option.off:
         return made
-    off = _parameter(f"no_{name}", bool, False, Option(option.off))
+    off = _titled(_parameter(f"no_{name}", bool, False, Option(option.off)), part.title)
     return Offered(
         [*made.parameters, *off.parameters],
         lambda given: None if off.value(given) else made.value(given),
         {},
     )
+
+
+def _titled(offered: Offered, title: str) -> Offered:
+    for one in offered.parameters:
+        if isinstance(one, TitledOption):
+            one.title = one.title or title
+    return offered
 
 
 def _parameter(
@@ -183,12 +210,12 @@ def _parameter(
     parameter: click.Parameter
     if argument is not None:
         metavar = argument.metavar or f"{name.upper()}..." * many or None
-        parameter = click.Argument(
-            [name], help=option.help, metavar=metavar, nargs=-1 if many else 1, **{"required": False} | shown
+        parameter = ShownArgument(
+            name, option.help, metavar=metavar, nargs=-1 if many else 1, **{"required": False} | shown
         )
     else:
         names = [name, flag, *SHORT.get(name, ())]
-        parameter = click.Option(names, help=option.help, multiple=many, show_default=True, **shown)
+        parameter = TitledOption(names, help=option.help, multiple=many, show_default=True, **shown)
 
     def value(given: dict[str, Any]) -> Any:
         found = given.get(name, shown.get("default"))

@@ -50,6 +50,7 @@ class Recite(Arguments, frozen=True, kw_only=True):
         RecitationOptions,
         Part(
             ("suffix", "contexts", "lengths", "max_sequences", "tries", "beam", "seed"),
+            title="What is asked",
         ),
     ]
     source: Source = None
@@ -105,7 +106,7 @@ class Shadows(Arguments, frozen=True, kw_only=True):
 
     reference: Path | None = None
     fit: Path | None = None
-    options: Annotated[FitOptions, Part(("shadows", "recipe"))]
+    options: Annotated[FitOptions, Part(("shadows", "recipe"), title="Shadow models")]
     preset: str | None = None
     training: Training = None
     train: str | None = None
@@ -130,8 +131,8 @@ class ProvenanceArguments(Arguments, frozen=True, kw_only=True):
     out: Path | None = None
     reveal: Reveal = False
     columns: CorpusFields
-    options: Annotated[ProvenanceOptions, Part(("by", "statistic", "fdr", "seed"))]
-    shadows: Shadows
+    options: Annotated[ProvenanceOptions, Part(("by", "statistic", "fdr", "seed"), title="What is asked")]
+    shadows: Annotated[Shadows, Part(title="Shadow models")]
     loading: LoadedModel
     running: Running
 
