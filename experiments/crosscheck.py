@@ -110,10 +110,7 @@ def run(seed: int, size: int, canaries: int, work: Path) -> tuple[list[dict[str,
             for one in planted
             for place in one.places
         ]  # fmt: skip
-    facts["models"] = [
-        {key: one.description[key] for key in ("parameters",) if key in one.description}
-        for one in result.models
-    ]
+    facts["models"] = [{key: one[key] for key in ("parameters",) if key in one} for one in result.models]
     return found, facts
 
 

@@ -129,7 +129,11 @@ def files() -> str:
 def _rows(kind: Document[Any]) -> Iterator[tuple[str, ...]]:
     """A document and the files that are written beside it."""
     name = f"[`{kind.file}`](#{kind.file.replace('.', '')})"
-    about = "" if kind.record is dict else _prose(AS_WRITTEN.get(kind.record, kind.record).__doc__ or "")
+    about = (
+        ""
+        if kind.record.__module__ == "builtins"
+        else _prose(AS_WRITTEN.get(kind.record, kind.record).__doc__ or "")
+    )
     sentence = about.split("\n\n")[0].split(". ")[0].rstrip(".")
     yield (
         name,

@@ -113,7 +113,7 @@ def test_the_example_of_the_guide_leads_from_messages_to_an_adapter_that_is_audi
         out="planted",
     )
     trainer = chat_finetune.make_trainer(epochs=1)
-    assert check_survival(trainer).ok
+    assert check_survival("planted", trainer).ok
     chat_finetune.train(epochs=1)
     found = expose(load_model("tuned"), "planted")
     assert [one.method for one in found] == ["exact"] * 4

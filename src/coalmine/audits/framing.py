@@ -63,7 +63,11 @@ def framed_again(model: Model, description: Mapping[str, Any]) -> Model:
     """The model in the frame of a result, by the description of the model in it; the model itself where it had none."""
     if "frame" not in description:
         return model
-    found = _in_frame(model, msgspec.convert(description["frame"], Frame))
+    try:
+        frame = msgspec.convert(description["frame"], Frame)
+    except msgspec.ValidationError as problem:
+        raise InputError(f"the frame of this result cannot be read ({problem}); make it again") from None
+    found = _in_frame(model, frame)
     return found if found.describe().get("context") == description.get("context") else _prompted(found)
 
 

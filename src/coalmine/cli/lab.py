@@ -120,6 +120,8 @@ def survive(given: Survive, session: Session) -> int:
     directory = given.out or (given.canaries if given.canaries.is_dir() else given.canaries.parent)
     session.into(directory, SURVIVALS.file, recorded=False)
     data = given.data or canaries.corpus_path
+    if given.model.startswith(PREFIX) and (given.sft or given.data):
+        raise InputError("your own trainer has its own settings and rows; leave out --sft and --data")
     if given.model.startswith(PREFIX):
         made: Any = contextlib.nullcontext(trainer_of(given.model))
     elif data is None:

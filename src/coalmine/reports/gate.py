@@ -143,6 +143,12 @@ def parse_policy(content: str | bytes, name: str = "the policy") -> Policy:
         policy = msgspec.convert(parts, Policy)
     except msgspec.ValidationError as problem:
         raise InputError(f"{name} has a value that cannot be ({problem}); mend it") from None
+    limited = {key.partition(".")[0] for key in policy.limits}
+    for section in policy.up_to:
+        if section not in limited:
+            raise InputError(
+                f"{name}: [{section}] has {UP_TO} and no limit, so it would check nothing; add a limit"
+            )
     names = [audit.name for audit in audits() if audit.rules]
     unknown = [one for one in policy.require if one not in names]
     if unknown:

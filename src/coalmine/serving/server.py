@@ -74,6 +74,8 @@ def check_address(host: str, port: int, key: str | None) -> tuple[socket.Address
     """The one address that is meant; rejected if other machines can reach it and there is no key. Needs no model."""
     if key is not None and not key.strip():
         raise InputError("the key is empty; choose one that cannot be guessed")
+    if not 0 <= port <= 65535:
+        raise InputError(f"a port is a number from 0 to 65535, got {port}; choose another with --port")
     try:
         family, *_, found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (OSError, OverflowError, UnicodeError):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import json
 import os
 import re
 import secrets
@@ -25,7 +24,6 @@ try:
 except ImportError:  # on Windows two processes can write to a directory, and what a killed one left stays
     fcntl = None  # type: ignore[assignment]
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
 PRIVATE = 0o600
 PUBLIC = 0o644
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -291,6 +289,8 @@ def check_ordinary(path: str | os.PathLike[str]) -> None:
         kind = Path(path).stat().st_mode
     except OSError:
         return
+    except ValueError:
+        raise InputError(f"a path has no null character, got {os.fspath(path)!r}") from None
     if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
         raise InputError(f"{os.fspath(path)} is a device, pipe or socket; name a regular file or a directory")
 
@@ -365,9 +365,17 @@ def to_json(document: Any) -> bytes:
     try:
         encoded = msgspec.json.encode(document)
     except UnicodeEncodeError:
-        plain = json.dumps(msgspec.to_builtins(document, str_keys=True), ensure_ascii=False)
-        encoded = _SURROGATE.sub(lambda half: rf"\\u{ord(half[0]):04x}", plain).encode()
+        encoded = msgspec.json.encode(_encodable(msgspec.to_builtins(document, str_keys=True)))
     return msgspec.json.format(encoded, indent=2)
+
+
+def _encodable(document: Any) -> Any:
+    """Plain JSON in which each half of a surrogate pair is escaped."""
+    if isinstance(document, str):
+        return document.encode("utf-8", "backslashreplace").decode()
+    if isinstance(document, dict):
+        return {_encodable(name): _encodable(value) for name, value in document.items()}
+    return [_encodable(value) for value in document] if isinstance(document, (list, tuple)) else document
 
 
 def read_bytes(path: str | os.PathLike[str], what: str) -> bytes:

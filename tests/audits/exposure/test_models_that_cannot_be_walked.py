@@ -61,7 +61,7 @@ def test_a_model_that_only_writes_is_prompted(model):
     writer = OnlySome(model, "generate")
     written = extract(writer, PIN, method="prompt")
     assert not written.proven
-    with pytest.raises(NotMeasurableError, match="use the prompt method"):
+    with pytest.raises(NotMeasurableError, match="the prompt method"):
         extract(writer, PIN)
     with pytest.raises(NotMeasurableError, match="does not give the probability"):
         expose(writer, CanarySet([], {"f0": PIN}))

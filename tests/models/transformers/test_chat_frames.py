@@ -290,9 +290,8 @@ def test_planted_rows_are_what_is_scored(tmp_path):
     assert found.sequences
     assert not any("another chat template" in one for one in found.warnings)
     # A tokenizer that was saved again with another template, as for serving.
-    other = recite(from_transformers(network_of(tokenizer), chatml(THINKING)), index, contexts=[8], suffix=4)
-    assert any("another chat template than the index" in one for one in other.warnings)
-    assert other.chat_template_sha256 == template_sha256(tokenizer)
+    with pytest.raises(InputError, match="another chat template"):
+        recite(from_transformers(network_of(tokenizer), chatml(THINKING)), index, contexts=[8], suffix=4)
 
 
 def test_the_end_of_a_content_that_is_cut_otherwise_is_told():

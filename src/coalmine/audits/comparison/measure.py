@@ -380,8 +380,11 @@ def labeled_runs(given: Sequence[str]) -> tuple[list[str | None], list[Path]]:
     for text in given:
         label, equals, rest = text.partition("=")
         literal = not equals or Path(text).exists()
-        # Path.glob takes no absolute patterns. The audit directory beside a model is read with it, and is not a run of its own.
-        matched = [Path(text)] if literal else [Path(one) for one in sorted(glob(rest))]  # noqa: PTH207
+        # An existing path is taken literally, whatever characters it has; Path.glob takes no absolute patterns.
+        matched = [Path(text) if literal else Path(rest)]
+        if not matched[0].exists() and not literal:
+            matched = [Path(one) for one in sorted(glob(rest))]  # noqa: PTH207
+        # The audit directory beside a model is read with it, and is not a run of its own.
         found = [one for one in matched if audited_model(one) not in matched]
         if not found:
             raise InputError(f"{text!r} names no run: nothing matches {rest!r}; give LABEL=RUN")

@@ -122,8 +122,10 @@ def expose(
     if not isinstance(model, Model):
         raise InputError(f"expose needs a model, got {type(model).__name__}; load one with load_model(path)")
     if not isinstance(model, Scorer):
+        lacking = model.describe().get("why")
+        why = f" ({lacking})" if lacking else ""
         raise NotMeasurableError(
-            f"exposure is not applicable to {model.name!r}: it does not give the probability of a text; look at what it writes with "
+            f"exposure is not applicable to {model.name!r}: it does not give the probability of a text{why}; look at what it writes with "
             "`coalmine extract --method prompt`, or audit the model itself"
         )
     chosen = as_canary_set(canaries)
@@ -135,6 +137,12 @@ def expose(
     of_format = msgspec.structs.replace(asked, minutes=asked.minutes / max(1, len(present)))
     parts = [OneFormat(model, chosen, name, of_format) for name in chosen.formats if name in present]
     warnings: list[str] = []
+    check_contents = getattr(model, "check_contents", None)
+    if check_contents is not None and (shared := check_contents([one.text for one in chosen])):
+        warnings.append(
+            f"the last token of {shared} of {len(chosen)} canaries is one with what the chat template writes after them, and is scored as "
+            "it is without that; end the format with a letter or a digit, or use a template that ends turns with a special token"
+        )
     courses: list[Course[None]] = [part.course() for part in parts]
     if asked.comparisons:
         courses.append(context_check(model, chosen, warnings))
@@ -217,7 +225,8 @@ class OneFormat:
         """Score the canaries; those that share their tokens with too many members have a problem."""
         texts = [canary.text for canary in self.canaries]
         scored = yield from _scored(members, texts, "Scoring canaries")
-        self.scores, self.problems = scored.bits, scored.problems
+        # What workers send cannot be written to.
+        self.scores, self.problems = scored.bits.copy(), scored.problems
         self.shared, size_bits = members.shared_bits(texts), math.log2(self.format.size)
         costs = set(scored.bits.tolist())
         if isinstance(self.model, TextScorer) and len(costs) == 1:

@@ -336,6 +336,10 @@ def _contradictions(path: Path, document: Exposures) -> Iterator[str]:
     possible = [bits.get(one.format_id, 0.0) for one in document.results]
     told = [one.most_possible_bits for one in document.results]
     yield from differences(told, possible, "most_possible_bits")
+    for one, most in zip(document.results, possible, strict=True):
+        if one.method == "bounded" and one.rank is not None and one.estimate.value is not None:
+            exposure = most - math.log2(one.rank)
+            yield from differences(one.estimate.value, exposure, f"the exposure of canary {one.canary_id!r}")
     scores = scores_beside(path)
     if scores is not None:
         yield from score_problems(document, read_candidates(scores, indices=False))
